@@ -1,0 +1,99 @@
+"""Settings of a run, validated where they are made. No torch."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+from mars_core.errors import MarsError
+
+Mode = Literal["one", "tau"]
+Metric = Literal["probability", "margin", "entropy"]
+Device = Literal["auto", "cpu", "cuda", "mps"]
+DtypeName = Literal["auto", "float32", "bfloat16", "float16", "float64"]
+
+MAX_BLOCK_SIZE = 64
+MAX_ALTERNATIVES = 20
+
+
+def check_choice(name: str, value: object, kind: object) -> None:
+    """Raise unless `value` is one of the literals of `kind`."""
+    allowed = get_args(kind)
+    if value not in allowed:
+        raise MarsError(f"{name} is {value!r}; choose one of {', '.join(map(str, allowed))}")
+
+
+def check_range(name: str, value: object, low: float, high: float, *, whole: bool = False) -> None:
+    """Raise unless `value` is a number in [low, high] (NaN is in no range)."""
+    wanted = int if whole else (int, float)
+    kind = "a whole number" if whole else "a number"
+    if isinstance(value, bool) or not isinstance(value, wanted) or not low <= value <= high:
+        raise MarsError(f"{name} is {value!r}; it must be {kind} from {low} to {high}")
+
+
+@dataclass(frozen=True, slots=True)
+class DecodeConfig:
+    """How to decode. Terms follow the MARS paper (arXiv 2604.07023).
+
+    mode: "one" feeds no masks and is ordinary AR decoding; "tau" appends masks and accepts by tau.
+    tau: acceptance threshold in [0, 1]. tau = 1 means at most one token per forward, enforced,
+        because a float32 softmax can return exactly 1.
+    block_size: B, the number of [MASK] slots of a forward. The last committed token predicts the
+        first slot and mask i the slot after it, so B slots need only B - 1 masks to be fed.
+    use_last_mask: also read the prediction of the B-th mask: up to B + 1 tokens per forward.
+    metric: what is compared with tau, always in (0, 1], higher = surer: `probability` p1,
+        `margin` p1 - p2, `entropy` exp(-H) with H in nats.
+    max_new_tokens: tokens to produce at most; EOS counts as one.
+    stop: strings that end the run. The token that completes one is the last; as with
+        transformers' `stop_strings` it stays in the text.
+    temperature: 0 is greedy. See `mars_core.sampling` for how sampling, penalty and acceptance
+        combine.
+    top_p: nucleus kept when sampling.
+    repetition_penalty: over the prompt and everything produced, as in transformers.
+    seed: of the sampling noise, keyed by (seed, row, position).
+    alternatives: top tokens recorded for every slot.
+    """
+
+    mode: Mode = "tau"
+    tau: float = 0.9
+    block_size: int = 4
+    use_last_mask: bool = False
+    metric: Metric = "probability"
+    max_new_tokens: int = 128
+    stop: tuple[str, ...] = ()
+    temperature: float = 0.0
+    top_p: float = 1.0
+    repetition_penalty: float = 1.0
+    seed: int = 0
+    alternatives: int = 5
+
+    def __post_init__(self) -> None:
+        check_choice("mode", self.mode, Mode)
+        check_choice("metric", self.metric, Metric)
+        check_range("tau", self.tau, 0, 1)
+        check_range("block_size", self.block_size, 1, MAX_BLOCK_SIZE, whole=True)
+        check_range("max_new_tokens", self.max_new_tokens, 1, 10**6, whole=True)
+        check_range("temperature", self.temperature, 0, 100)
+        check_range("top_p", self.top_p, 1e-6, 1)
+        check_range("repetition_penalty", self.repetition_penalty, 0.1, 10)
+        check_range("seed", self.seed, 0, 2**63 - 1, whole=True)
+        check_range("alternatives", self.alternatives, 0, MAX_ALTERNATIVES, whole=True)
+        if any(not isinstance(text, str) or not text for text in self.stop):
+            raise MarsError("a stop string must not be empty")
+
+    @property
+    def slots(self) -> int:
+        """Predictions read per forward in mode tau: B, or B + 1 with `use_last_mask`."""
+        return self.block_size + self.use_last_mask
+
+
+@dataclass(frozen=True, slots=True)
+class SpecialTokens:
+    """Ids with a meaning for the loop.
+
+    mask_id: the [MASK] token, never emitted; None when the model has none (mode "one" only).
+    eos_ids: ids that end a sequence.
+    """
+
+    mask_id: int | None
+    eos_ids: frozenset[int]

@@ -1,0 +1,59 @@
+"""Live control: what may change while a run is going on. No torch.
+
+The loop reads it at every step, so whoever implements `Control` (a thread, another process
+through shared memory) steers the run without touching it.
+"""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
+
+from mars_core.config import DecodeConfig, Mode, check_choice, check_range
+
+
+@dataclass(frozen=True, slots=True)
+class LiveSettings:
+    """One consistent reading: the mode, tau, and whether to stop before the next forward."""
+
+    mode: Mode
+    tau: float
+    stop: bool = False
+
+
+class Control(Protocol):
+    """Anything that answers `read()` with the settings for the next forward."""
+
+    def read(self) -> LiveSettings: ...
+
+
+class LiveControl:
+    """Control for threads of one process.
+
+    The settings are one immutable object that is swapped whole, so a reader never sees half a
+    change; writers take turns, so none undoes another's. Setters validate and raise MarsError.
+    """
+
+    def __init__(self, config: DecodeConfig) -> None:
+        self._settings = LiveSettings(config.mode, config.tau)
+        self._writing = threading.Lock()
+
+    def read(self) -> LiveSettings:
+        return self._settings
+
+    def set_tau(self, tau: float) -> None:
+        check_range("tau", tau, 0, 1)
+        self._replace(tau=float(tau))
+
+    def set_mode(self, mode: Mode) -> None:
+        check_choice("mode", mode, Mode)
+        self._replace(mode=mode)
+
+    def stop(self) -> None:
+        """Ask the run to end before its next forward; there is no way back."""
+        self._replace(stop=True)
+
+    def _replace(self, **changes: Any) -> None:
+        with self._writing:
+            self._settings = replace(self._settings, **changes)

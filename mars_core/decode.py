@@ -1,0 +1,264 @@
+"""The decode loops: generators of typed events, one forward per step.
+
+Counting, everywhere the same: prefill covers all prompt tokens but the last and is not a
+forward; EOS counts as a token; with one token per forward, tokens == forwards.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Protocol
+
+from mars_core.acceptance import accepted_by_tau
+from mars_core.cache import Session
+from mars_core.config import DecodeConfig, SpecialTokens
+from mars_core.control import Control, LiveControl, LiveSettings
+from mars_core.errors import MarsError
+from mars_core.events import (
+    Committed,
+    ControlChanged,
+    Done,
+    Event,
+    Hindsight,
+    Prefill,
+    Reason,
+    Slot,
+    Step,
+)
+from mars_core.sampling import Reader, Reading
+
+
+class StopCheck(Protocol):
+    """Watches one row's tokens for a stop string."""
+
+    def push(self, token: int) -> bool:
+        """Take the next committed token; True when it completes a stop string."""
+        ...
+
+
+def decode(
+    session: Session,
+    prompt: Sequence[int],
+    config: DecodeConfig,
+    special: SpecialTokens,
+    control: Control | None = None,
+    stop: StopCheck | None = None,
+) -> Iterator[Event]:
+    """Decode one sequence with MARS; plain AR is the same loop with no masks (mode "one").
+
+    Each forward feeds the tokens committed by the last one, then the masks. The rows of the
+    committed tokens give AR's own choices in hindsight, the last of them slot 0, the masks the
+    slots behind it. `control` is read before every forward.
+
+    The session's cache is reused where it already holds a prefix of `prompt`, and covers
+    committed tokens only at every event: the generator may be closed at any of them and decoding
+    continued from the tokens so far.
+
+    Yields Prefill, then Step (and ControlChanged), then Done. Raises MarsError for an empty or
+    too long prompt, and for masks where the model has no mask token.
+    """
+    check_prompt(prompt, session.max_length)
+    control = control or LiveControl(config)
+    reader = Reader(config, suppressed_ids(special))
+    ids = list(prompt)
+    pending = ids[-1:]  # committed, not yet in the cache
+    unseen: list[tuple[int, int]] = []  # (forward, slot) of pending[1:]
+    settings = LiveSettings(config.mode, config.tau)
+    forward = 0
+    reason: Reason | None = None
+
+    reused = session.prefill([ids[:-1]])[0]
+    yield Prefill(row=0, tokens=len(ids) - 1 - reused, reused=reused)
+
+    while reason is None:
+        # 1. what is wanted now
+        before, settings = settings, control.read()
+        if settings.stop:
+            reason = "stopped"
+            break
+        if (settings.mode, settings.tau) != (before.mode, before.tau):
+            yield ControlChanged(0, forward + 1, settings.mode, settings.tau)
+        forward += 1
+
+        # 2. one forward: committed tokens, then masks, no more than there is room for
+        room = min(config.max_new_tokens - len(ids) + len(prompt), session.max_length - len(ids))
+        fed = pending + masks_for(settings, config, special, room)
+        start = len(ids) - len(pending)
+        logits = session.forward(
+            [fed], [range(start, start + len(fed))], visibility=None, head_rows=range(len(fed))
+        )[0]
+        session.commit([range(len(pending))])
+
+        # 3. read the rows: hindsight first, then the slots
+        readings = reader.read_window(logits, ids[: start + 1], pending[1:], row=0)
+        hindsight, slots = readings[: len(unseen)], readings[len(unseen) :]
+        accepted = accepted_slots(settings, slots)
+
+        # 4. commit, up to the token that ends the run
+        tokens, reason = take(slots[:accepted], special, stop)
+        if reason is None:
+            total = len(ids) + len(tokens)
+            reason = limit_reached(total - len(prompt), total, config, session)
+        yield Step(
+            row=0,
+            forward=forward,
+            mode=settings.mode,
+            tau=settings.tau,
+            fed=len(fed),
+            position=len(ids),
+            slots=as_slots(slots, len(tokens)),
+            tokens=tokens,
+            hindsight=tuple(
+                Hindsight(*address, reading.token, reading.prob)
+                for address, reading in zip(unseen, hindsight, strict=True)
+            ),
+        )
+        pending = [token.token for token in tokens]
+        unseen = [(forward, token.slot) for token in tokens[1:]]
+        ids += pending
+
+    yield Done(row=0, reason=reason, tokens=len(ids) - len(prompt), forwards=forward)
+
+
+def decode_batch(
+    session: Session,
+    prompts: Sequence[Sequence[int]],
+    config: DecodeConfig,
+    special: SpecialTokens,
+    control: Control | None = None,
+    stops: Sequence[StopCheck] | None = None,
+) -> Iterator[Event]:
+    """Decode many sequences together, one token per forward each (mode "one").
+
+    A row that ends leaves the batch, so its cost ends with it. Row r draws its noise with row r
+    as key whatever else is in the batch. `session` must have as many rows as there are prompts.
+
+    Yields a Prefill per row, then a Step per row and forward, and a Done when a row ends.
+    """
+    for prompt in prompts:
+        check_prompt(prompt, session.max_length)
+    control = control or LiveControl(config)
+    reader = Reader(config, suppressed_ids(special))
+    sequences = [list(prompt) for prompt in prompts]
+    active = list(range(len(prompts)))
+    forward = 0
+
+    reused = session.prefill([ids[:-1] for ids in sequences])
+    for row in active:
+        yield Prefill(row, len(prompts[row]) - 1 - reused[row], reused[row])
+
+    while active:
+        settings = control.read()
+        if settings.stop:
+            for row in active:
+                yield Done(row, "stopped", len(sequences[row]) - len(prompts[row]), forward)
+            return
+        forward += 1
+        current = [sequences[row] for row in active]
+        logits = session.forward(
+            [ids[-1:] for ids in current],
+            [[len(ids) - 1] for ids in current],
+            visibility=None,
+            head_rows=(0,),
+        )[:, 0]
+        session.commit([(0,)] * len(active))
+        readings = reader.read_rows(logits, current, [(row, len(sequences[row])) for row in active])
+        ended: dict[int, Reason] = {}
+        for row, reading in zip(active, readings, strict=True):
+            ids = sequences[row]
+            tokens, reason = take([reading], special, stops[row] if stops else None)
+            ids.append(reading.token)
+            if reason is None:
+                produced = len(ids) - len(prompts[row])
+                reason = limit_reached(produced, len(ids), config, session)
+            if reason is not None:
+                ended[row] = reason
+            yield Step(
+                row=row,
+                forward=forward,
+                mode="one",
+                tau=settings.tau,
+                fed=1,
+                position=len(ids) - 1,
+                slots=as_slots([reading], 1),
+                tokens=tokens,
+                hindsight=(),
+            )
+        for row, reason in ended.items():
+            yield Done(row, reason, len(sequences[row]) - len(prompts[row]), forward)
+        if ended:
+            session.select([i for i, row in enumerate(active) if row not in ended])
+            active = [row for row in active if row not in ended]
+
+
+def check_prompt(prompt: Sequence[int], max_length: int) -> None:
+    """Raise MarsError unless the prompt has a token and leaves room for one more."""
+    if not prompt:
+        raise MarsError("the prompt is empty; type something first")
+    if len(prompt) >= max_length:
+        raise MarsError(
+            f"the prompt has {len(prompt)} tokens but the model's context is {max_length}; "
+            "shorten it or start a new conversation"
+        )
+
+
+def suppressed_ids(special: SpecialTokens) -> tuple[int, ...]:
+    """Ids that must never be emitted."""
+    return () if special.mask_id is None else (special.mask_id,)
+
+
+def masks_for(
+    settings: LiveSettings, config: DecodeConfig, special: SpecialTokens, room: int
+) -> list[int]:
+    """The masks of the next forward: one fewer than the slots to read, none in mode "one".
+
+    room: tokens that may still be produced; a slot behind them would be wasted.
+    """
+    if settings.mode == "one":
+        return []
+    count = min(config.slots, room) - 1
+    if not count:
+        return []
+    if special.mask_id is None:
+        raise MarsError("this model has no mask token; name one with --mask-token or use mode one")
+    return [special.mask_id] * count
+
+
+def accepted_slots(settings: LiveSettings, slots: Sequence[Reading]) -> int:
+    """How many of the slots the current mode accepts, before anything ends the run."""
+    if settings.mode == "one":
+        return 1
+    return accepted_by_tau(
+        [slot.confidence for slot in slots], [slot.modal for slot in slots], settings.tau
+    )
+
+
+def take(
+    accepted: Sequence[Reading], special: SpecialTokens, stop: StopCheck | None
+) -> tuple[tuple[Committed, ...], Reason | None]:
+    """The accepted tokens up to the one that ends the run, and why it ends (None: it goes on)."""
+    tokens: list[Committed] = []
+    for slot, reading in enumerate(accepted):
+        tokens.append(Committed(reading.token, "slot" if slot else "ar", slot))
+        if reading.token in special.eos_ids:
+            return tuple(tokens), "eos"
+        if stop is not None and stop.push(reading.token):
+            return tuple(tokens), "stop"
+    return tuple(tokens), None
+
+
+def limit_reached(
+    produced: int, total: int, config: DecodeConfig, session: Session
+) -> Reason | None:
+    """Why a sequence of `total` tokens, `produced` of them new, can grow no further, if so."""
+    if produced >= config.max_new_tokens:
+        return "length"
+    return "context" if total >= session.max_length else None
+
+
+def as_slots(readings: Sequence[Reading], committed: int) -> tuple[Slot, ...]:
+    """The record of a forward's slots; the first `committed` of them became text."""
+    return tuple(
+        Slot(i, r.token, r.prob, r.confidence, i < committed, r.alternatives)
+        for i, r in enumerate(readings)
+    )

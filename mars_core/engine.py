@@ -1,0 +1,246 @@
+"""Model, decoder, text and stopwatch together: the one door for page, command line, benchmarks."""
+
+from __future__ import annotations
+
+import platform
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict
+from datetime import UTC, datetime
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+import torch
+
+from mars_core import trace
+from mars_core.cache import Session
+from mars_core.chat import encode_chat
+from mars_core.config import DecodeConfig
+from mars_core.control import Control, LiveControl
+from mars_core.decode import decode
+from mars_core.events import ControlChanged, Done, Event, Prefill, Slot, Step
+from mars_core.models.load import LoadedModel
+from mars_core.stopwatch import Stopwatch
+from mars_core.text import Detokenizer, StopStrings, TokenText
+
+RECORDED_LIBRARIES = ("mars-studio", "torch", "transformers", "peft", "bitsandbytes")
+SHOWN_DIGITS = 6
+
+
+class Engine:
+    """A loaded model that answers conversations with trace records.
+
+    One run at a time: a second waits for the first to end or to be closed. The KV cache is kept
+    between runs, so a conversation that goes on prefills only what is new.
+    """
+
+    def __init__(self, loaded: LoadedModel, clock: Callable[[], float] = time.perf_counter) -> None:
+        self.loaded = loaded
+        self.stopwatch = Stopwatch(clock, synchronizer(loaded.device))
+        self._tokens = TokenText(loaded.tokenizer)
+        self._session = Session(loaded.model, loaded.context_length)
+        self._turn = threading.Lock()
+        self._warm: set[int] = set()
+
+    def generate(
+        self,
+        messages: Sequence[trace.Message],
+        config: DecodeConfig,
+        control: Control | None = None,
+    ) -> Iterator[trace.AnyRecord]:
+        """Decode the assistant's answer; yield the trace: header, prefill, steps, done.
+
+        Milliseconds are those of the model's steps alone, after a warm-up. Closing the generator
+        ends the run at once and leaves the engine ready. Raises MarsError for bad input.
+        """
+        ids, text = encode_chat(self.loaded.tokenizer, messages)
+        control = control or LiveControl(config)
+        stop = StopStrings(self.loaded.tokenizer, config.stop) if config.stop else None
+        prompt = trace.Prompt(messages=tuple(messages), text=text, tokens=len(ids))
+        with self._turn:
+            self.warm_up(config)
+            recorder = Recorder(self._tokens, Detokenizer(self.loaded.tokenizer))
+            yield header(self.loaded, prompt, config)
+            events = decode(self._session, ids, config, self.loaded.special, control, stop)
+            for event, ms in self.stopwatch.timed(events):
+                yield recorder.record(event, ms)
+
+    def warm_up(self, config: DecodeConfig) -> None:
+        """Run the forwards this configuration will run, once, so that none is timed cold."""
+        if config.slots in self._warm:
+            return
+        session = Session(self.loaded.model, self.loaded.context_length)
+        for width in (1, config.slots, 2 * config.slots):
+            rows = range(min(width, self.loaded.context_length))
+            for _ in range(2):
+                session.forward([[0] * len(rows)], [rows], visibility=None, head_rows=rows)
+        self._warm.add(config.slots)
+
+
+class Recorder:
+    """Adds text and milliseconds to the events of one row, which makes them trace records."""
+
+    def __init__(self, tokens: TokenText, detokenizer: Detokenizer) -> None:
+        self._tokens = tokens
+        self._detokenizer = detokenizer
+        self._pieces: list[str] = []
+        self._prefill_ms = 0.0
+        self._decode_ms = 0.0
+
+    def record(self, event: Event, ms: float) -> trace.AnyRecord:
+        """The record of `event`, which took `ms` milliseconds."""
+        ms = round(ms, 3)
+        match event:
+            case Prefill():
+                self._prefill_ms += ms
+                return trace.PrefillRecord(
+                    type="prefill",
+                    row=event.row,
+                    tokens=event.tokens,
+                    reused=event.reused,
+                    ms=ms,
+                )
+            case Step():
+                self._decode_ms += ms
+                return self._step(event, ms)
+            case ControlChanged():
+                return trace.ControlRecord(
+                    type="control",
+                    row=event.row,
+                    forward=event.forward,
+                    mode=event.mode,
+                    tau=event.tau,
+                )
+            case Done():
+                return self._done(event)
+
+    def _step(self, step: Step, ms: float) -> trace.StepRecord:
+        label = self._tokens.label
+        return trace.StepRecord(
+            type="step",
+            row=step.row,
+            forward=step.forward,
+            mode=step.mode,
+            tau=step.tau,
+            fed=step.fed,
+            position=step.position,
+            ms=ms,
+            slots=tuple(map(self._slot, step.slots)),
+            tokens=tuple(
+                self._token(token.token, token.source, token.slot) for token in step.tokens
+            ),
+            hindsight=tuple(
+                trace.HindsightRecord(
+                    forward=h.forward,
+                    slot=h.slot,
+                    ar_token=h.ar_token,
+                    ar_text=label(h.ar_token),
+                    ar_prob=round(h.ar_prob, SHOWN_DIGITS),
+                )
+                for h in step.hindsight
+            ),
+        )
+
+    def _slot(self, slot: Slot) -> trace.SlotRecord:
+        """Alternatives are for the eye and rounded; what is compared with tau is exact."""
+        label = self._tokens.label
+        return trace.SlotRecord(
+            slot=slot.slot,
+            id=slot.token,
+            text=label(slot.token),
+            prob=slot.prob,
+            confidence=slot.confidence,
+            accepted=slot.accepted,
+            alternatives=tuple(
+                trace.AlternativeRecord(id=i, text=label(i), prob=round(p, SHOWN_DIGITS))
+                for i, p in slot.alternatives
+            ),
+        )
+
+    def _token(self, token: int, source: trace.TokenSource, slot: int) -> trace.TokenRecord:
+        text = self._detokenizer.push(token)
+        self._pieces.append(text)
+        name = self._tokens.special(token)
+        named = {} if name is None else {"special": name}
+        return trace.TokenRecord(id=token, text=text, source=source, slot=slot, **named)
+
+    def _done(self, done: Done) -> trace.DoneRecord:
+        tail = self._detokenizer.flush()
+        return trace.DoneRecord(
+            type="done",
+            row=done.row,
+            reason=done.reason,
+            text="".join(self._pieces) + tail,
+            tail=tail,
+            tokens=done.tokens,
+            forwards=done.forwards,
+            prefill_ms=round(self._prefill_ms, 3),
+            decode_ms=round(self._decode_ms, 3),
+        )
+
+
+def header(loaded: LoadedModel, prompt: trace.Prompt, config: DecodeConfig) -> trace.Header:
+    """The first record of a run: everything needed to say how its numbers came about."""
+    return trace.Header(
+        type="header",
+        format="mars-trace",
+        version=trace.VERSION,
+        created=datetime.now(UTC).isoformat(timespec="seconds"),
+        model=trace.ModelInfo(
+            name=loaded.name,
+            source=loaded.source,
+            weights=loaded.weights,
+            adapter=loaded.adapter,
+            architecture=type(loaded.model).__name__,
+            parameters=loaded.parameters,
+            mask_token=loaded.mask_token,
+            mask_id=loaded.special.mask_id,
+            trained=loaded.trained,
+            block_size=loaded.block_size,
+            context_length=loaded.context_length,
+        ),
+        dtype=str(loaded.dtype).removeprefix("torch."),
+        device=describe_device(loaded.device),
+        versions=library_versions(),
+        prompt=prompt,
+        settings={**asdict(config), "stop": list(config.stop)},  # as JSON gives it back
+        seed=config.seed,
+    )
+
+
+def synchronizer(device: torch.device) -> Callable[[], None]:
+    """A function that waits for `device` to finish its queue."""
+    if device.type == "cuda":
+        return lambda: torch.cuda.synchronize(device)
+    if device.type == "mps":
+        return torch.mps.synchronize
+    return lambda: None
+
+
+def describe_device(device: torch.device) -> str:
+    """The processor in words, e.g. "cpu, AMD EPYC, 2 threads"."""
+    if device.type == "cuda":
+        return f"cuda, {torch.cuda.get_device_name(device)}"
+    return f"{device.type}, {processor_name()}, {torch.get_num_threads()} threads"
+
+
+def processor_name() -> str:
+    """The processor's marketing name where the system tells it, else its architecture."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return platform.processor() or platform.machine()
+    names = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.machine()
+
+
+def library_versions() -> dict[str, str]:
+    """Versions of Python and of the libraries that can change a number."""
+    found = {"python": platform.python_version()}
+    for name in RECORDED_LIBRARIES:
+        try:
+            found[name] = version(name)
+        except PackageNotFoundError:
+            continue
+    return found

@@ -1,0 +1,1 @@
+"""Measurements: every published number comes from a command here."""

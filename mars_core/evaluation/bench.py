@@ -1,0 +1,197 @@
+"""`mars bench`: what a forward costs by rows, and our AR against transformers' `generate`.
+
+Everything is measured in one process, the variants in turn within each repeat, so that a slow
+moment of the machine hits all of them; medians and the middle half of the repeats are given.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from functools import partial
+from statistics import median, quantiles
+from typing import Any, TypeVar
+
+from mars_core.baselines import transformers_generate
+from mars_core.cache import Session
+from mars_core.chat import encode_chat
+from mars_core.config import DecodeConfig, SpecialTokens
+from mars_core.decode import decode
+from mars_core.engine import describe_device, library_versions, synchronizer
+from mars_core.errors import MarsError
+from mars_core.models.load import LoadedModel
+from mars_core.stopwatch import Stopwatch
+from mars_core.trace import Message
+
+Name = TypeVar("Name")
+
+ROWS = (1, 2, 4, 5, 8, 16)
+CACHED_TOKENS = 128
+PROMPT = "Explain in a few paragraphs how rain forms, from the sea to the clouds and back."
+
+
+@dataclass(frozen=True, slots=True)
+class Timing:
+    """Milliseconds over the repeats: median, and the quartiles as its spread."""
+
+    median: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True, slots=True)
+class BenchResult:
+    """What was measured, and everything needed to measure it again.
+
+    forward_ms: rows fed -> Timing of one forward. generate_ms, ours_ms: Timing per new token of
+    AR decoding, prefill included in both.
+    """
+
+    model: str
+    weights: str
+    device: str
+    dtype: str
+    versions: dict[str, str]
+    repeats: int
+    cached_tokens: int
+    prompt: str
+    prompt_tokens: int
+    new_tokens: int
+    same_text: bool
+    forward_ms: dict[int, Timing]
+    generate_ms: Timing
+    ours_ms: Timing
+
+    @property
+    def speed_up(self) -> float:
+        """Our AR over `generate`: above 1 we are faster."""
+        return self.generate_ms.median / self.ours_ms.median
+
+    def as_dict(self) -> dict[str, Any]:
+        """The result as JSON-ready values."""
+        return {**asdict(self), "speed_up_over_generate": self.speed_up}
+
+
+def bench(loaded: LoadedModel, repeats: int = 5, new_tokens: int = 128) -> BenchResult:
+    """Measure `loaded`. repeats: at least 3. new_tokens: length of the AR runs."""
+    if repeats < 3:
+        raise MarsError(f"repeats is {repeats}; a median with a spread needs at least 3")
+    prompt, _ = encode_chat(loaded.tokenizer, [Message(role="user", content=PROMPT)])
+    room = loaded.context_length - max(len(prompt) + new_tokens, CACHED_TOKENS + max(ROWS))
+    if room < 0:
+        raise MarsError(
+            f"{loaded.name} has a context of {loaded.context_length} tokens, {-room} too few to "
+            "measure; ask for fewer with --max-new-tokens"
+        )
+    generate_ms, ours_ms, same_text = time_ar(loaded, prompt, new_tokens, repeats)
+    return BenchResult(
+        model=loaded.name,
+        weights=loaded.weights,
+        device=describe_device(loaded.device),
+        dtype=str(loaded.dtype).removeprefix("torch."),
+        versions=library_versions(),
+        repeats=repeats,
+        cached_tokens=CACHED_TOKENS,
+        prompt=PROMPT,
+        prompt_tokens=len(prompt),
+        new_tokens=new_tokens,
+        same_text=same_text,
+        forward_ms=time_forwards(loaded, 3 * repeats),
+        generate_ms=generate_ms,
+        ours_ms=ours_ms,
+    )
+
+
+def time_forwards(loaded: LoadedModel, repeats: int) -> dict[int, Timing]:
+    """Milliseconds of one forward for each of ROWS, on top of CACHED_TOKENS cached tokens."""
+    session = Session(loaded.model, loaded.context_length)
+    session.prefill([[i % 100 for i in range(CACHED_TOKENS)]])
+
+    def forward(rows: int) -> None:
+        places = range(CACHED_TOKENS, CACHED_TOKENS + rows)
+        session.forward([[i % 100 for i in places]], [places], None, head_rows=range(rows))
+
+    return interleave(loaded, {rows: partial(forward, rows) for rows in ROWS}, repeats)
+
+
+def time_ar(
+    loaded: LoadedModel, prompt: Sequence[int], new_tokens: int, repeats: int
+) -> tuple[Timing, Timing, bool]:
+    """Milliseconds per token of `generate` and of our mode one, and whether the texts agree.
+
+    Prefill is inside both. Both run to exactly `new_tokens`, EOS or not.
+    """
+    endless = SpecialTokens(loaded.special.mask_id, frozenset())
+    config = DecodeConfig(mode="one", max_new_tokens=new_tokens)
+    texts: dict[str, list[int]] = {}
+
+    def ours() -> None:
+        session = Session(loaded.model, loaded.context_length)
+        for _ in decode(session, prompt, config, endless):
+            pass
+        texts["ours"] = session.tokens[0][len(prompt) :]
+
+    def theirs() -> None:
+        texts["generate"] = transformers_generate(loaded, prompt, new_tokens)
+
+    times = interleave(loaded, {"generate": theirs, "ours": ours}, repeats)
+    per_token = {
+        name: Timing(*(value / new_tokens for value in (t.median, t.low, t.high)))
+        for name, t in times.items()
+    }
+    # the last token is committed but never fed, so the session does not hold it
+    same = texts["ours"] == texts["generate"][: len(texts["ours"])]
+    return per_token["generate"], per_token["ours"], same
+
+
+def interleave(
+    loaded: LoadedModel, variants: Mapping[Name, Callable[[], object]], repeats: int
+) -> dict[Name, Timing]:
+    """Run all variants once untimed, then in turn `repeats` times; their Timings in ms."""
+    watch = Stopwatch(synchronize=synchronizer(loaded.device))
+    samples: dict[Name, list[float]] = {name: [] for name in variants}
+    for repeat in range(repeats + 1):
+        for name, run in variants.items():
+            ms = watch.run(run)
+            if repeat:
+                samples[name].append(ms)
+    return {name: summary(values) for name, values in samples.items()}
+
+
+def summary(values: Sequence[float]) -> Timing:
+    """Median and quartiles."""
+    low, _, high = quantiles(values, n=4, method="inclusive")
+    return Timing(median(values), low, high)
+
+
+def table(result: BenchResult) -> str:
+    """The result for a terminal, its conditions first."""
+    versions = ", ".join(f"{name} {number}" for name, number in result.versions.items())
+    one = result.forward_ms[1].median
+    lines = [
+        f"{result.model} ({result.weights}), {result.dtype}, {result.device}",
+        versions,
+        "medians of interleaved repeats, quartiles in brackets",
+        "",
+        f"one forward after {result.cached_tokens} cached tokens ({3 * result.repeats} repeats)",
+        "rows        ms                     x one row",
+    ]
+    lines += [
+        f"{rows:4}  {spread(t):28} {t.median / one:8.2f}" for rows, t in result.forward_ms.items()
+    ]
+    lines += [
+        "",
+        f"AR, {result.prompt_tokens} prompt tokens + {result.new_tokens} new, "
+        f"prefill included ({result.repeats} repeats)",
+        "                        ms per token                tok/s",
+        f"transformers generate   {spread(result.generate_ms):26} "
+        f"{1000 / result.generate_ms.median:6.1f}",
+        f"mars, mode one          {spread(result.ours_ms):26} {1000 / result.ours_ms.median:6.1f}",
+        f"mars over generate: {result.speed_up:.2f}x, "
+        + ("same tokens" if result.same_text else "tokens differ (rounding; see float32)"),
+    ]
+    return "\n".join(lines)
+
+
+def spread(timing: Timing) -> str:
+    return f"{timing.median:7.2f} [{timing.low:.2f}, {timing.high:.2f}]"

@@ -1,0 +1,106 @@
+"""What the decode loop decided, as small frozen values. No torch, no text, no colour, no clock.
+
+Forwards are numbered from 1 within a run; prefill is not a forward. Slot 0 is the prediction of
+the last committed token (AR's own choice), slot i that of the i-th mask (counted from 1).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from mars_core.config import Mode
+
+Source = Literal["ar", "slot"]
+Reason = Literal["eos", "stop", "length", "context", "stopped"]
+
+
+@dataclass(frozen=True, slots=True)
+class Prefill:
+    """All prompt tokens but the last are cached: `tokens` computed now, `reused` from before."""
+
+    row: int
+    tokens: int
+    reused: int
+
+
+@dataclass(frozen=True, slots=True)
+class Slot:
+    """One prediction of a forward, accepted or not.
+
+    token, prob: what the slot would emit and its probability.
+    confidence: the metric that is compared with tau.
+    alternatives: (token, probability), most likely first.
+    """
+
+    slot: int
+    token: int
+    prob: float
+    confidence: float
+    accepted: bool
+    alternatives: tuple[tuple[int, float], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Committed:
+    """A token that became part of the text, and the slot it came from."""
+
+    token: int
+    source: Source
+    slot: int
+
+
+@dataclass(frozen=True, slots=True)
+class Hindsight:
+    """What AR itself would have chosen where (forward, slot) was accepted from a mask.
+
+    Known one forward later, when the token before it is fed as a real token. `ar_prob` is the
+    probability of `ar_token`.
+    """
+
+    forward: int
+    slot: int
+    ar_token: int
+    ar_prob: float
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One forward of one row.
+
+    mode, tau: in force for this forward. fed: token rows the model was given.
+    position: place in the sequence (prompt included, from 0) of the first token committed.
+    """
+
+    row: int
+    forward: int
+    mode: Mode
+    tau: float
+    fed: int
+    position: int
+    slots: tuple[Slot, ...]
+    tokens: tuple[Committed, ...]
+    hindsight: tuple[Hindsight, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ControlChanged:
+    """Mode or tau was moved while running; in force from `forward` on."""
+
+    row: int
+    forward: int
+    mode: Mode
+    tau: float
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """The row ended: on EOS, a stop string, its token limit, the context's end, or on request."""
+
+    row: int
+    reason: Reason
+    tokens: int
+    forwards: int
+
+
+Event = Prefill | Step | ControlChanged | Done

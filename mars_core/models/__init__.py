@@ -1,0 +1,1 @@
+"""Known models, their download and conversion, and loading them for the decoder."""

@@ -1,0 +1,201 @@
+"""A model ready for the decoder: found, checked, loaded, its adapter merged."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, cast
+
+import torch
+from transformers import (
+    AutoTokenizer,
+    PreTrainedConfig,
+    PreTrainedModel,
+    PreTrainedTokenizerFast,
+)
+
+from mars_core.config import Device, DtypeName, SpecialTokens
+from mars_core.errors import MarsError
+from mars_core.models import adapter as adapters
+from mars_core.models import catalog, checks, fetch, hub, special
+from mars_core.models.hardware import choose_device, choose_dtype
+from mars_core.models.hush import quiet
+from mars_core.models.progress import Progress, silent
+from mars_core.models.words import one_line
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedModel:
+    """A causal language model in eval mode on its device, and what a header says of it.
+
+    name: as asked for (of a folder its name, never a path). source: where the weights came from.
+    weights: what they are, in words. adapter: its folder's name or hub id.
+    mask_token: the [MASK] token as text. trained: an adapter or checkpoint declares MARS training;
+    block_size: the B of that training, if declared. context_length: positions, in tokens.
+    dtype_reason: why this number format. parameters: how many numbers, tied ones once.
+    """
+
+    model: PreTrainedModel
+    tokenizer: PreTrainedTokenizerFast
+    name: str
+    source: str
+    weights: str
+    adapter: str | None
+    special: SpecialTokens
+    mask_token: str | None
+    trained: bool
+    block_size: int | None
+    context_length: int
+    dtype: torch.dtype
+    dtype_reason: str
+    device: torch.device
+    parameters: int
+    licence: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A checkpoint's folder and what is known of it before it is read."""
+
+    folder: Path
+    name: str
+    source: str
+    record: dict[str, Any]
+
+
+def load(
+    name: str,
+    *,
+    adapter: str | None = None,
+    device: Device = "auto",
+    dtype: DtypeName = "auto",
+    mask_token: str | None = None,
+    models_dir: Path | None = None,
+    progress: Progress = silent,
+) -> LoadedModel:
+    """Load a catalogue name, a local folder or a hub id (`org/name`).
+
+    adapter: folder or hub id of a PEFT adapter, merged in float32.
+    mask_token: a token, or its id in decimal, to serve as [MASK] instead of the declared one.
+    models_dir: where fetched models live, see `fetch.models_dir`.
+    Remote code is never run and pickled weights are never read. Raises MarsError.
+    """
+    where, how = choose_device(device), choose_dtype(dtype, choose_device(device))
+    found = resolve(name, fetch.models_dir(models_dir), progress)
+    used = adapters.find_adapter(adapter, progress) if adapter else None
+    raw = checks.read_raw_config(found.folder, found.name)
+    config = checks.parse_config(raw, found.name)
+    checks.check_supported(config, found.name)
+    checks.check_files(found.folder, found.name)
+    progress("load", 0, None)
+    with quiet():
+        tokenizer = load_tokenizer(found, config)
+        declared = special.declaration(
+            tokenizer, raw, found.record, fetch.read_record(used.folder) if used else {}
+        )
+        mask_id = special.chosen_mask(mask_token, tokenizer, declared)
+        model = _read_weights(found, config, how.dtype, merging=used is not None)
+        if used is not None:
+            model = adapters.merge(model, used, found.name)
+    eos = special.eos_ids(model, tokenizer)
+    special.check_mask(mask_id, embedding_rows(model), eos)
+    # through nn.Module, whose types the overloads of PreTrainedModel.to hide
+    torch.nn.Module.to(model, device=where, dtype=how.dtype)
+    model.eval().requires_grad_(False)
+    return LoadedModel(
+        model=model,
+        tokenizer=tokenizer,
+        name=found.name,
+        source=found.source,
+        weights=found.record.get("weights") or stored_weights(raw),
+        adapter=used.name if used else None,
+        special=SpecialTokens(mask_id, eos),
+        mask_token=special.token_text(tokenizer, mask_id),
+        trained=declared.trained,
+        block_size=declared.block_size,
+        context_length=config.max_position_embeddings,
+        dtype=how.dtype,
+        dtype_reason=how.reason,
+        device=where,
+        parameters=sum(parameter.numel() for parameter in model.parameters()),
+        licence=found.record.get("licence"),
+    )
+
+
+def resolve(name: str, directory: Path, progress: Progress) -> Found:
+    """Find the checkpoint called `name`, fetching it into `directory` if it is catalogued."""
+    if entry := catalog.find(name):
+        folder = fetch.fetch(entry, directory, progress)
+        # the catalogue's stand-in for a mask may change without another fetch
+        record = {**fetch.read_record(folder), "mask_token_id": entry.mask_id}
+        return Found(folder, name, str(record.get("source")), record)
+    path = Path(name).expanduser()
+    if path.is_dir():
+        label = path.resolve().name
+        return Found(path, label, f"folder {label}", fetch.read_record(path))
+    if hub.is_hub_id(name):
+        return Found(hub.required(name, name, progress), name, f"hub {name}", {})
+    raise MarsError(
+        f"unknown model {one_line(name, 80)!r}: known are {', '.join(catalog.names())}, a folder "
+        f"with config.json, or a hub id (org/name)"
+    )
+
+
+def embedding_rows(model: PreTrainedModel) -> int:
+    """How many token ids the model can be fed: often more than its tokenizer has."""
+    embedding = model.get_input_embeddings()
+    assert isinstance(embedding, torch.nn.Embedding)
+    return embedding.num_embeddings
+
+
+def load_tokenizer(found: Found, config: PreTrainedConfig) -> PreTrainedTokenizerFast:
+    """The checkpoint's fast tokenizer; MarsError if it has none."""
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(
+            found.folder,
+            config=config,
+            use_fast=True,
+            trust_remote_code=False,
+            local_files_only=True,
+        )
+    except Exception as error:
+        # tokenizers raises bare Exception for files it cannot parse
+        raise MarsError(f"{found.name} has no usable tokenizer: {one_line(error)}") from error
+    if not isinstance(tokenizer, PreTrainedTokenizerFast):
+        raise MarsError(f"{found.name} has no fast tokenizer (tokenizer.json)")
+    return tokenizer
+
+
+def _read_weights(
+    found: Found, config: PreTrainedConfig, dtype: torch.dtype, *, merging: bool
+) -> PreTrainedModel:
+    """The weights on the CPU, in float32 at least if an adapter is to be merged."""
+    # with `output_loading_info` it returns a pair, which its annotation does not say
+    cls: Any = checks.model_class(config)
+    precise = merging and dtype is not torch.float64
+    try:
+        model, report = cls.from_pretrained(
+            found.folder,
+            config=config,
+            dtype=torch.float32 if precise else dtype,
+            use_safetensors=True,
+            trust_remote_code=False,
+            local_files_only=True,
+            attn_implementation="sdpa" if getattr(cls, "_supports_sdpa", False) else "eager",
+            output_loading_info=True,
+        )
+    except Exception as error:
+        # safetensors, torch and transformers each have their own errors for damaged files
+        raise MarsError(f"{found.name} cannot be loaded: {one_line(error)}") from error
+    wrong = sorted(map(str, [*report["missing_keys"], *report["mismatched_keys"]]))
+    if wrong:
+        raise MarsError(
+            f"{found.name} is incomplete: {len(wrong)} tensors are missing or of another shape, "
+            f"such as {one_line(wrong[0], 80)}"
+        )
+    return cast(PreTrainedModel, model)
+
+
+def stored_weights(config: dict[str, Any]) -> str:
+    """The stored weights in words, such as "bfloat16 weights"."""
+    return f"{config.get('dtype') or config.get('torch_dtype') or 'float32'} weights"

@@ -1,0 +1,87 @@
+"""How fetching and loading report what they are doing. No torch."""
+
+from __future__ import annotations
+
+import sys
+from types import TracebackType
+from typing import Literal, Protocol
+
+from tqdm import tqdm
+
+Stage = Literal["wait", "download", "check", "unpack", "convert", "load"]
+
+WORDS: dict[str, str] = {
+    "wait": "waiting for another process that fetches this model",
+    "download": "downloading",
+    "check": "checking",
+    "unpack": "unpacking",
+    "convert": "converting (once)",
+    "load": "loading",
+}
+BYTE_STAGES = frozenset({"download", "check", "unpack"})
+
+
+class Progress(Protocol):
+    """Called with how far a stage is.
+
+    done, total: bytes for download, check and unpack, steps otherwise; total None when unknown.
+    """
+
+    def __call__(self, stage: Stage, done: int, total: int | None) -> None: ...
+
+
+def silent(stage: Stage, done: int, total: int | None) -> None:
+    """The progress of who does not want any."""
+
+
+class TerminalProgress:
+    """Progress bars on stderr; where that is no terminal, one line for each stage.
+
+    Use as a context manager, so that a bar is cleared when an error ends the work.
+    """
+
+    def __init__(self) -> None:
+        # held, because the conversion redirects sys.stderr while libraries would draw on it
+        self._stream = sys.stderr
+        self._stage: str | None = None
+        self._bar: tqdm | None = None
+
+    def __call__(self, stage: Stage, done: int, total: int | None) -> None:
+        if stage != self._stage:
+            self._open(stage, total)
+        if self._bar is not None:
+            self._bar.total = total
+            self._bar.update(done - self._bar.n)
+
+    def _open(self, stage: Stage, total: int | None) -> None:
+        self.close()
+        self._stage = stage
+        if not self._stream.isatty():
+            print(f"{WORDS[stage]} ...", file=self._stream, flush=True)
+            return
+        bytes_ = stage in BYTE_STAGES
+        self._bar = tqdm(
+            desc=WORDS[stage],
+            total=total,
+            unit="B" if bytes_ else "step",
+            unit_scale=bytes_,
+            file=self._stream,
+            leave=False,
+        )
+
+    def close(self) -> None:
+        """Clear the bar, if one is shown."""
+        if self._bar is not None:
+            self._bar.close()
+        self._bar = self._stage = None
+
+    def __enter__(self) -> TerminalProgress:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()

@@ -1,0 +1,81 @@
+"""The slow oracle: the MARS loop without a cache, as literally as the paper words it.
+
+It shares nothing with the fast path but the noise of a sampled draw. Every forward recomputes
+the whole prefix with all B masks appended, also where a prediction is thrown away.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from transformers import PreTrainedModel
+
+from mars_core.config import DecodeConfig, SpecialTokens
+from mars_core.sampling import gumbel
+
+
+@torch.no_grad()
+def reference_decode(
+    model: PreTrainedModel,
+    prompt: Sequence[int],
+    config: DecodeConfig,
+    special: SpecialTokens,
+    taus: Sequence[float] = (),
+) -> list[list[int]]:
+    """Tokens committed by each forward. `taus`: the threshold of each forward, else config's."""
+    ids = list(prompt)
+    forwards: list[list[int]] = []
+    masks = [special.mask_id] * config.block_size if config.mode == "tau" else []
+    while len(ids) < len(prompt) + config.max_new_tokens:
+        tau = taus[len(forwards)] if len(forwards) < len(taus) else config.tau
+        rows = model(torch.tensor([ids + masks])).logits[0, len(ids) - 1 :]
+        slots = config.slots if masks else 1
+        committed: list[int] = []
+        for row in rows[: min(slots, len(prompt) + config.max_new_tokens - len(ids))]:
+            token, sure = reference_choice(row, ids + committed, config, special)
+            if committed and (tau >= 1 or not sure >= tau):
+                break
+            committed.append(token)
+            if token in special.eos_ids:
+                return [*forwards, committed]
+        forwards.append(committed)
+        ids += committed
+    return forwards
+
+
+def reference_choice(
+    logits: torch.Tensor, history: Sequence[int], config: DecodeConfig, special: SpecialTokens
+) -> tuple[int, float]:
+    """The choice after `history` from one row (vocabulary,), and its confidence.
+
+    A draw that is not the most likely token has confidence -1: no mask slot may keep it.
+    """
+    scores = logits.clone() if logits.dtype == torch.float64 else logits.float()
+    if special.mask_id is not None:
+        scores[special.mask_id] = -torch.inf
+    for token in set(history):
+        factor = config.repetition_penalty
+        scores[token] = scores[token] * factor if scores[token] < 0 else scores[token] / factor
+    probs = scores.softmax(-1)
+    first, second = probs.topk(2).values.tolist()
+    possible = probs[probs > 0]
+    entropy = -(possible * possible.log()).sum()
+    sure = {
+        "probability": first,
+        "margin": first - second,
+        "entropy": (-entropy).exp().item(),
+    }[config.metric]
+    best = int(probs.argmax())
+    if config.temperature == 0:
+        return best, sure
+    shaped = (scores / config.temperature).softmax(-1)
+    kept, mass = torch.zeros_like(shaped, dtype=torch.bool), 0.0
+    for token in shaped.argsort(descending=True).tolist():
+        if mass >= config.top_p:
+            break
+        kept[token] = True
+        mass += shaped[token].item()
+    noise = gumbel(config.seed, 0, len(history), len(shaped))
+    draw = int((shaped.log().double() + noise).masked_fill(~kept, -torch.inf).argmax())
+    return draw, sure if draw == best else -1.0

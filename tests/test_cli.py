@@ -1,0 +1,139 @@
+"""The command line as a person or a script uses it."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from mars_core import cli, terminal, trace
+from tests.tiny import tiny_checkpoint, tiny_llama
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    model = tiny_llama(seed=5, sharpen=6)
+    return str(tiny_checkpoint(tmp_path_factory.mktemp("cli") / "tiny-model", model, mask=True))
+
+
+def mars(*arguments):
+    return cli.main([str(a) for a in arguments])
+
+
+def test_generate_prints_the_text_and_nothing_else(folder, capsys):
+    assert mars("generate", "hello", "--model", folder, "--max-new-tokens", 20, "--tau", 0.3) == 0
+    plain = capsys.readouterr()
+    assert mars(
+        "generate", "hello", "--model", folder, "--max-new-tokens", 20, "--tau", 0.3, "--json"
+    ) == 0  # fmt: skip
+    records = [trace.parse_record(line) for line in capsys.readouterr().out.splitlines()]
+    assert plain.out == terminal.printable(records[-1].text) + "\n"
+    assert "20 tokens in" in plain.err
+    assert "tiny-model, MARS-trained" in plain.err
+
+
+def test_json_ends_with_done(folder, capsys):
+    mars("generate", "hello", "--model", folder, "--mode", "one", "--max-new-tokens", 9, "--json")
+    lines = capsys.readouterr().out.splitlines()
+    assert json.loads(lines[0])["type"] == "header"
+    done = json.loads(lines[-1])
+    assert (done["type"], done["tokens"], done["forwards"]) == ("done", 9, 9)
+    assert done["text"]
+
+
+def test_every_setting_has_a_flag_with_the_configs_default():
+    args = cli.build_parser().parse_args(["generate", "x"])
+    assert cli.config_from(args) == cli.DecodeConfig()
+    args = cli.build_parser().parse_args(
+        "generate x --stop a --stop b --metric margin --use-last-mask --seed 3 --top-p .5".split()
+    )
+    config = cli.config_from(args)
+    assert (config.stop, config.metric, config.slots, config.seed) == (("a", "b"), "margin", 5, 3)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["generate", "hi", "--tau", "1.5"], "tau"),
+        (["generate", "hi", "--block-size", "0"], "block_size"),
+        (["generate", "hi", "--model", "no such model"], "smollm2-135m"),
+        (["fetch", "nothing"], "smollm2-135m"),
+        (["generate", "hi\udcff"], "UTF-8"),
+    ],
+)
+def test_bad_input_is_one_line_on_stderr(arguments, words, capsys):
+    assert mars(*arguments) == 2
+    captured = capsys.readouterr()
+    assert words in captured.err
+    assert captured.err.count("\n") == 1
+    assert captured.out == ""
+
+
+@pytest.mark.parametrize("prompt", ["", "   ", "x" * 5000])
+def test_bad_prompts(folder, prompt, capsys):
+    assert mars("generate", prompt, "--model", folder) == 2
+    captured = capsys.readouterr()
+    assert captured.err.splitlines()[-1].startswith("mars: the prompt")
+    assert captured.out == ""
+
+
+def test_a_reader_that_goes_away_is_no_error(folder):
+    command = [sys.executable, "-m", "mars_core.cli", "generate", "hello", "--json"]
+    command += ["--model", folder, "--max-new-tokens", "150"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        process.stdout.readline()
+        process.stdout.close()
+        errors = process.stderr.read().decode()
+        assert process.wait(timeout=120) == 0
+    assert "Traceback" not in errors
+    assert "BrokenPipe" not in errors
+
+
+def test_help_needs_no_torch():
+    code = (
+        "import sys; from mars_core.cli import build_parser; build_parser().format_help(); "
+        "sys.exit('torch' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+# --- the terminal's view ------------------------------------------------------------------------
+
+
+def step(*pieces, forward=1):
+    return trace.StepRecord(
+        type="step",
+        row=0,
+        forward=forward,
+        mode="tau",
+        tau=0.5,
+        fed=1,
+        position=0,
+        ms=1.0,
+        slots=(),
+        tokens=tuple(
+            trace.TokenRecord(id=i, text=text, source="slot", slot=i)
+            for i, text in enumerate(pieces)
+        ),
+    )
+
+
+def test_passes_of_several_tokens_are_tinted_and_neighbours_differ():
+    first = terminal.step_text(step("a", "b"), colour=True)
+    second = terminal.step_text(step("a", "b", forward=2), colour=True)
+    assert first != second
+    assert first.startswith("\x1b[30;48;5;")
+    assert first.endswith("ab\x1b[0m")
+    assert terminal.step_text(step("a"), colour=True) == "a"
+    assert terminal.step_text(step("a", "b"), colour=False) == "ab"
+
+
+def test_a_tint_does_not_run_over_a_line_end():
+    text = terminal.step_text(step("a\n", "\nb"), colour=True)
+    assert [line.endswith("\x1b[0m") or line == "" for line in text.split("\n")] == [True] * 3
+
+
+def test_model_text_cannot_steer_the_terminal():
+    assert terminal.printable("a\x1b[2Jb\r\x07\tc\n") == "a\\x1b[2Jb\\x0d\\x07\tc\n"
