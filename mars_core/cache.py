@@ -214,8 +214,13 @@ class Session:
             for prompt, cached in zip(prompts, self.tokens, strict=True)
         ]
 
-    def _attention_mask(self, visibility: torch.Tensor | None) -> torch.Tensor:
-        """(rows, 1, n, total) for transformers: bool for SDPA, additive for other attention."""
+    def _attention_mask(self, visibility: torch.Tensor | None) -> torch.Tensor | None:
+        """(rows, 1, n, total) for transformers: bool for SDPA, additive for other attention.
+
+        None where everything is visible: attention without a mask is the cheaper one.
+        """
+        if self._cursors.width == 1 and self._cursors.aligned:
+            return None
         device = self.model.device
         width, total = self._cursors.width, self._cursors.total
         if visibility is None:

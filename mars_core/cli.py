@@ -92,6 +92,12 @@ def add_model_arguments(parser: argparse.ArgumentParser) -> None:
         default="auto",
         help="number format; auto takes the faster of a short probe",
     )
+    parser.add_argument(
+        "--no-packing",
+        dest="packing",
+        action="store_false",
+        help="plain linear layers also where packed ones are faster",
+    )
     add_models_dir(parser)
 
 
@@ -132,6 +138,7 @@ def load_model(args: argparse.Namespace) -> LoadedModel:
             dtype=args.dtype,
             mask_token=args.mask_token,
             models_dir=args.models_dir,
+            packing=args.packing,
             progress=progress,
         )
 

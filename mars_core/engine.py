@@ -201,7 +201,7 @@ def header(loaded: LoadedModel, prompt: trace.Prompt, config: DecodeConfig) -> t
             context_length=loaded.context_length,
         ),
         dtype=str(loaded.dtype).removeprefix("torch."),
-        device=describe_device(loaded.device),
+        device=describe_device(loaded),
         versions=library_versions(),
         prompt=prompt,
         settings={**asdict(config), "stop": list(config.stop)},  # as JSON gives it back
@@ -218,11 +218,13 @@ def synchronizer(device: torch.device) -> Callable[[], None]:
     return lambda: None
 
 
-def describe_device(device: torch.device) -> str:
-    """The processor in words, e.g. "cpu, AMD EPYC, 2 threads"."""
-    if device.type == "cuda":
-        return f"cuda, {torch.cuda.get_device_name(device)}"
-    return f"{device.type}, {processor_name()}, {torch.get_num_threads()} threads"
+def describe_device(loaded: LoadedModel) -> str:
+    """Where and how it computes, e.g. "cpu, AMD EPYC, 2 threads, packed weights"."""
+    if loaded.device.type == "cuda":
+        return f"cuda, {torch.cuda.get_device_name(loaded.device)}"
+    packed = ", packed weights" if loaded.packed else ""
+    name = loaded.device.type
+    return f"{name}, {processor_name()}, {torch.get_num_threads()} threads{packed}"
 
 
 def processor_name() -> str:

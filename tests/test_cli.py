@@ -46,9 +46,8 @@ def test_json_ends_with_done(folder, capsys):
 def test_every_setting_has_a_flag_with_the_configs_default():
     args = cli.build_parser().parse_args(["generate", "x"])
     assert cli.config_from(args) == cli.DecodeConfig()
-    args = cli.build_parser().parse_args(
-        "generate x --stop a --stop b --metric margin --use-last-mask --seed 3 --top-p .5".split()
-    )
+    flags = "--stop a --stop b --metric margin --use-last-mask --seed 3 --top-p .5"
+    args = cli.build_parser().parse_args(["generate", "x", *flags.split()])
     config = cli.config_from(args)
     assert (config.stop, config.metric, config.slots, config.seed) == (("a", "b"), "margin", 5, 3)
 

@@ -87,7 +87,7 @@ def bench(loaded: LoadedModel, repeats: int = 5, new_tokens: int = 128) -> Bench
     return BenchResult(
         model=loaded.name,
         weights=loaded.weights,
-        device=describe_device(loaded.device),
+        device=describe_device(loaded),
         dtype=str(loaded.dtype).removeprefix("torch."),
         versions=library_versions(),
         repeats=repeats,

@@ -1,17 +1,20 @@
-"""Which device and number format to compute in."""
+"""Which device to compute on, and in which arithmetic."""
 
 from __future__ import annotations
 
+import math
 import time
 from dataclasses import dataclass
 from functools import lru_cache
 from statistics import median
+from typing import Any, cast
 
 import torch
-from torch.nn import functional
+from torch import nn
 
 from mars_core.config import Device, DtypeName, check_choice
 from mars_core.errors import MarsError
+from mars_core.models.packing import PackedLinear
 
 DTYPES: dict[str, torch.dtype] = {
     "float32": torch.float32,
@@ -27,10 +30,11 @@ PROBE_ROUNDS = 5
 
 
 @dataclass(frozen=True, slots=True)
-class DtypeChoice:
-    """A number format and, in words, why."""
+class Arithmetic:
+    """A number format, whether linear layers are packed (`packing`), and why this format."""
 
     dtype: torch.dtype
+    packed: bool
     reason: str
 
 
@@ -50,30 +54,42 @@ def choose_device(wanted: Device = "auto") -> torch.device:
     return torch.device(wanted)
 
 
-def choose_dtype(wanted: DtypeName, device: torch.device) -> DtypeChoice:
-    """The number format; auto is the fastest by a probe of `device` (cached, about 50 ms)."""
+def choose_arithmetic(
+    wanted: DtypeName, device: torch.device, *, allow_packing: bool = True
+) -> Arithmetic:
+    """The fastest way to compute on `device` by a probe (cached, about 100 ms).
+
+    A dtype that is asked for is kept, and only whether to pack is probed.
+    """
     check_choice("dtype", wanted, DtypeName)
     if wanted == "float64" and device.type == "mps":
         raise MarsError("the mps device cannot compute in float64; choose another dtype")
     if wanted != "auto":
-        return DtypeChoice(DTYPES[wanted], "asked for")
-    return _probed(device)
-
-
-@lru_cache
-def _probed(device: torch.device) -> DtypeChoice:
+        dtype = DTYPES[wanted]
+        return Arithmetic(dtype, fastest(dtype, device, allow_packing)[0], "asked for")
     if device.type == "cuda":
         if torch.cuda.is_bf16_supported(including_emulation=False):
-            return DtypeChoice(torch.bfloat16, "this GPU computes in bfloat16")
-        return DtypeChoice(torch.float16, "this GPU has no bfloat16")
-    full = linear_seconds(torch.float32, device)
-    try:
-        half = linear_seconds(torch.bfloat16, device)
-    except (RuntimeError, TypeError):
-        return DtypeChoice(torch.float32, f"this {_noun(device)} has no bfloat16 (probe)")
+            return Arithmetic(torch.bfloat16, False, "this GPU computes in bfloat16")
+        return Arithmetic(torch.float16, False, "this GPU has no bfloat16")
+    full_packed, full = fastest(torch.float32, device, allow_packing)
+    half_packed, half = fastest(torch.bfloat16, device, allow_packing)
+    if half == math.inf:
+        reason = f"this {_noun(device)} has no bfloat16 (probe)"
+        return Arithmetic(torch.float32, full_packed, reason)
     if half < full:
-        return DtypeChoice(torch.bfloat16, _comparison("faster", full / half, device))
-    return DtypeChoice(torch.float32, "bfloat16 is " + _comparison("slower", half / full, device))
+        reason = _comparison("faster", full / half, device)
+        return Arithmetic(torch.bfloat16, half_packed, reason)
+    reason = "bfloat16 is " + _comparison("slower", half / full, device)
+    return Arithmetic(torch.float32, full_packed, reason)
+
+
+def fastest(dtype: torch.dtype, device: torch.device, allow_packing: bool) -> tuple[bool, float]:
+    """Whether packed linear layers are the faster ones, and the seconds of the faster."""
+    if device.type == "cuda":
+        return False, 0.0
+    plain = linear_seconds(dtype, device, False)
+    packed = linear_seconds(dtype, device, True) if allow_packing else math.inf
+    return packed < plain, min(packed, plain)
 
 
 def _comparison(word: str, ratio: float, device: torch.device) -> str:
@@ -84,29 +100,37 @@ def _noun(device: torch.device) -> str:
     return "processor" if device.type == "cpu" else "GPU"
 
 
+@lru_cache
 @torch.inference_mode()
-def linear_seconds(dtype: torch.dtype, device: torch.device) -> float:
-    """Median seconds of a few linear layers in `dtype`, summed over the shapes of decoding.
+def linear_seconds(dtype: torch.dtype, device: torch.device, packed: bool) -> float:
+    """Median seconds of a few linear layers, summed over the shapes of decoding.
 
     Several weights take turns, as in a model, so that not only the nearest cache is measured.
+    Infinite where the device cannot do it.
     """
-    weights = [
-        torch.ones(PROBE_WIDTH, PROBE_WIDTH, dtype=dtype, device=device)
-        for _ in range(PROBE_WEIGHTS)
-    ]
-    inputs = [torch.ones(rows, PROBE_WIDTH, dtype=dtype, device=device) for rows in PROBE_ROWS]
+    shape: dict[str, Any] = {"in_features": PROBE_WIDTH, "out_features": PROBE_WIDTH, "bias": False}
+    try:
+        layers: list[nn.Module] = [
+            nn.Linear(**shape, dtype=dtype, device=device) for _ in range(PROBE_WEIGHTS)
+        ]
+        if packed:
+            layers = [PackedLinear(cast(nn.Linear, layer)) for layer in layers]
+        inputs = [torch.ones(rows, PROBE_WIDTH, dtype=dtype, device=device) for rows in PROBE_ROWS]
 
-    def run() -> float:
-        _synchronise(device)
-        start = time.perf_counter()
-        for x in inputs:
-            for weight in weights:
-                functional.linear(x, weight)
-        _synchronise(device)
-        return time.perf_counter() - start
+        def run() -> float:
+            _synchronise(device)
+            start = time.perf_counter()
+            for x in inputs:
+                for layer in layers:
+                    layer(x)
+            _synchronise(device)
+            return time.perf_counter() - start
 
-    run()
-    return median(run() for _ in range(PROBE_ROUNDS))
+        run()
+        return median(run() for _ in range(PROBE_ROUNDS))
+    except (RuntimeError, TypeError, AttributeError):
+        # a format or an operator that this torch does not have here
+        return math.inf
 
 
 def _synchronise(device: torch.device) -> None:

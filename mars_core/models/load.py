@@ -18,8 +18,9 @@ from mars_core.config import Device, DtypeName, SpecialTokens
 from mars_core.errors import MarsError
 from mars_core.models import adapter as adapters
 from mars_core.models import catalog, checks, fetch, hub, special
-from mars_core.models.hardware import choose_device, choose_dtype
+from mars_core.models.hardware import choose_arithmetic, choose_device
 from mars_core.models.hush import quiet
+from mars_core.models.packing import pack_linears
 from mars_core.models.progress import Progress, silent
 from mars_core.models.words import one_line
 
@@ -32,7 +33,8 @@ class LoadedModel:
     weights: what they are, in words. adapter: its folder's name or hub id.
     mask_token: the [MASK] token as text. trained: an adapter or checkpoint declares MARS training;
     block_size: the B of that training, if declared. context_length: positions, in tokens.
-    dtype_reason: why this number format. parameters: how many numbers, tied ones once.
+    dtype_reason: why this number format. packed: linear layers are `packing.PackedLinear`.
+    parameters: how many numbers, tied ones once.
     """
 
     model: PreTrainedModel
@@ -48,6 +50,7 @@ class LoadedModel:
     context_length: int
     dtype: torch.dtype
     dtype_reason: str
+    packed: bool
     device: torch.device
     parameters: int
     licence: str | None
@@ -71,6 +74,7 @@ def load(
     dtype: DtypeName = "auto",
     mask_token: str | None = None,
     models_dir: Path | None = None,
+    packing: bool = True,
     progress: Progress = silent,
 ) -> LoadedModel:
     """Load a catalogue name, a local folder or a hub id (`org/name`).
@@ -78,9 +82,12 @@ def load(
     adapter: folder or hub id of a PEFT adapter, merged in float32.
     mask_token: a token, or its id in decimal, to serve as [MASK] instead of the declared one.
     models_dir: where fetched models live, see `fetch.models_dir`.
+    packing: linear layers may be packed where that is faster; False for weights that are to be
+    trained, saved or compared with plain ones.
     Remote code is never run and pickled weights are never read. Raises MarsError.
     """
-    where, how = choose_device(device), choose_dtype(dtype, choose_device(device))
+    where = choose_device(device)
+    how = choose_arithmetic(dtype, where, allow_packing=packing)
     found = resolve(name, fetch.models_dir(models_dir), progress)
     used = adapters.find_adapter(adapter, progress) if adapter else None
     raw = checks.read_raw_config(found.folder, found.name)
@@ -102,6 +109,9 @@ def load(
     # through nn.Module, whose types the overloads of PreTrainedModel.to hide
     torch.nn.Module.to(model, device=where, dtype=how.dtype)
     model.eval().requires_grad_(False)
+    parameters = sum(parameter.numel() for parameter in model.parameters())
+    if how.packed:
+        pack_linears(model)
     return LoadedModel(
         model=model,
         tokenizer=tokenizer,
@@ -116,8 +126,9 @@ def load(
         context_length=config.max_position_embeddings,
         dtype=how.dtype,
         dtype_reason=how.reason,
+        packed=how.packed,
         device=where,
-        parameters=sum(parameter.numel() for parameter in model.parameters()),
+        parameters=parameters,
         licence=found.record.get("licence"),
     )
 

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import math
 import socket
 import time
 import warnings
@@ -23,6 +24,7 @@ from transformers import (
 from mars_core.models import catalog, checks, hardware
 from mars_core.models.hush import quiet
 from mars_core.models.load import load
+from mars_core.models.packing import PackedLinear
 from tests.tiny import EOS_ID, MASK_ID, tiny_checkpoint, tiny_llama, tiny_qwen2
 
 PROMPT = torch.tensor([[5, 60, 70, 80, 90]])
@@ -67,7 +69,7 @@ def config_only(tmp_path):
 
 
 def test_a_folder(folder, capfd):
-    found = load(str(folder), dtype="float32", device="cpu")
+    found = load(str(folder), dtype="float32", device="cpu", packing=False)
     assert capfd.readouterr() == ("", "")
     assert (found.name, found.source) == ("plain", "folder plain")
     assert found.weights == "float32 weights"
@@ -87,7 +89,7 @@ def test_a_folder(folder, capfd):
 
 @pytest.mark.parametrize("name", list(hardware.DTYPES))
 def test_every_dtype_can_be_asked_for(folder, name):
-    found = load(str(folder), dtype=name, device="cpu")
+    found = load(str(folder), dtype=name, device="cpu", packing=False)
     assert {p.dtype for p in found.model.parameters()} == {hardware.DTYPES[name]}
 
 
@@ -98,14 +100,52 @@ def test_auto_dtype_says_why(folder):
     assert next(found.model.parameters()).dtype == found.dtype
 
 
-@pytest.mark.parametrize(("slow", "dtype"), [(3.1, torch.float32), (0.5, torch.bfloat16)])
-def test_the_probe_decides(monkeypatch, slow, dtype):
-    seconds = {torch.float32: 1.0, torch.bfloat16: slow}
-    monkeypatch.setattr(hardware, "linear_seconds", lambda kind, _: seconds[kind])
-    choice = hardware._probed.__wrapped__(torch.device("cpu"))
-    assert choice.dtype == dtype
-    words = "bfloat16 is 3.1x slower" if slow > 1 else "2.0x faster"
+@pytest.mark.parametrize(
+    ("seconds", "dtype", "packed", "words"),
+    [
+        ((1.0, 2.0, 3.1, math.inf), torch.float32, False, "bfloat16 is 3.1x slower"),
+        ((2.0, 1.0, 1.5, math.inf), torch.float32, True, "bfloat16 is 1.5x slower"),
+        ((2.0, 1.0, 0.9, 0.5), torch.bfloat16, True, "2.0x faster"),
+        ((1.0, 2.0, 0.5, 0.6), torch.bfloat16, False, "2.0x faster"),
+    ],
+)
+def test_the_probe_decides(monkeypatch, seconds, dtype, packed, words):
+    kinds = [(d, p) for d in (torch.float32, torch.bfloat16) for p in (False, True)]
+    table = dict(zip(kinds, seconds, strict=True))
+    monkeypatch.setattr(hardware, "linear_seconds", lambda kind, _, packed: table[kind, packed])
+    choice = hardware.choose_arithmetic("auto", torch.device("cpu"))
+    assert (choice.dtype, choice.packed) == (dtype, packed)
     assert choice.reason == f"{words} on this processor (probe)"
+    asked = hardware.choose_arithmetic("float32", torch.device("cpu"))
+    assert (asked.dtype, asked.packed) == (torch.float32, seconds[1] < seconds[0])
+    plain = hardware.choose_arithmetic("auto", torch.device("cpu"), allow_packing=False)
+    assert not plain.packed
+
+
+def test_what_cannot_be_computed_is_infinitely_slow():
+    assert hardware.linear_seconds(torch.float64, torch.device("cpu"), True) == math.inf
+    assert hardware.linear_seconds(torch.float32, torch.device("cpu"), False) < math.inf
+
+
+def test_a_packed_model_says_the_same(folder, monkeypatch):
+    monkeypatch.setattr(hardware, "fastest", lambda dtype, device, allowed: (allowed, 1.0))
+    packed = load(str(folder), dtype="float32", device="cpu")
+    plain = load(str(folder), dtype="float32", device="cpu", packing=False)
+    assert (packed.packed, plain.packed) == (True, False)
+    assert packed.parameters == plain.parameters
+    assert torch.allclose(packed.model(PROMPT).logits, plain.model(PROMPT).logits, atol=1e-4)
+    options = {"do_sample": False, "max_new_tokens": 12}
+    assert torch.equal(
+        packed.model.generate(PROMPT, **options), plain.model.generate(PROMPT, **options)
+    )
+
+
+@pytest.mark.parametrize("bias", [False, True])
+@pytest.mark.parametrize("shape", [(1, 1), (1, 4), (2, 5), (1, 40)])
+def test_a_packed_layer_is_the_layer(bias, shape):
+    layer = torch.nn.Linear(24, 56, bias=bias).requires_grad_(False)
+    x = torch.randn(*shape, 24)
+    assert torch.allclose(PackedLinear(layer)(x), layer(x), atol=1e-5)
 
 
 def test_an_absent_device_and_unknown_choices(folder, monkeypatch, problem):
@@ -121,7 +161,7 @@ def test_qwen2_with_padded_vocabulary_and_mask_token(tmp_path):
     path = tiny_checkpoint(tmp_path / "q", tiny_qwen2(dtype=torch.float32), mask=True)
     edit(path / "config.json", block_size=4)
     edit(path / "generation_config.json", eos_token_id=[EOS_ID, 0])
-    found = load(str(path), dtype="float32", device="cpu")
+    found = load(str(path), dtype="float32", device="cpu", packing=False)
     assert (found.special.mask_id, found.mask_token) == (MASK_ID, "<|mask|>")
     assert (found.trained, found.block_size) == (True, 4)
     assert found.special.eos_ids == {EOS_ID, 0}
@@ -134,13 +174,13 @@ def test_the_authors_name_for_qwen2_is_plain_qwen2(tmp_path):
     remote = {"AutoModelForCausalLM": "modeling.Theirs"}
     edit(path / "config.json", model_type="a2d-qwen2", architectures=["Theirs"], auto_map=remote)
     (path / "modeling.py").write_text("raise SystemExit('remote code ran')")
-    found = load(str(path), dtype="float32", device="cpu")
+    found = load(str(path), dtype="float32", device="cpu", packing=False)
     assert found.model.config.model_type == "qwen2"
     assert found.trained
 
 
 def test_where_the_mask_comes_from(folder, problem):
-    plain = {"dtype": "float32", "device": "cpu"}
+    plain = {"dtype": "float32", "device": "cpu", "packing": False}
     edit(folder / "mars.json", mask_token_id=3, licence="MIT", weights="tiny", block_size=4)
     found = load(str(folder), **plain)
     assert (found.special.mask_id, found.mask_token) == (3, "<empty_output>")
@@ -163,7 +203,7 @@ def test_where_the_mask_comes_from(folder, problem):
 )
 def test_a_wrong_record_is_said(folder, problem, key, value):
     edit(folder / "mars.json", **{key: value})
-    assert key in problem(load, str(folder), device="cpu", dtype="float32")
+    assert key in problem(load, str(folder), device="cpu", dtype="float32", packing=False)
 
 
 @pytest.mark.parametrize("name", ["smollm3", "", "a/b/c", "./nowhere", "two\nlines"])
@@ -176,7 +216,7 @@ def test_an_unknown_name_lists_the_known(problem, name):
 def test_a_hub_model(tmp_path, folder, monkeypatch, problem):
     assert "no connection to the hub" in problem(load, "org/name")
     monkeypatch.setattr(huggingface_hub, "snapshot_download", lambda *_, **__: str(folder))
-    found = load("org/name", dtype="float32", device="cpu")
+    found = load("org/name", dtype="float32", device="cpu", packing=False)
     assert (found.name, found.source) == ("org/name", "hub org/name")
 
 
@@ -239,7 +279,7 @@ def test_an_unknown_kind_runs_no_code(folder, problem):
 
 
 def test_damaged_folders_are_said(folder, problem):
-    plain = {"dtype": "float32", "device": "cpu"}
+    plain = {"dtype": "float32", "device": "cpu", "packing": False}
     edit(folder / "config.json", num_hidden_layers=3)
     assert "incomplete" in problem(load, str(folder), **plain)
     edit(folder / "config.json", num_hidden_layers=2, hidden_size=64)
@@ -252,14 +292,14 @@ def test_damaged_folders_are_said(folder, problem):
 
 def test_a_folder_without_a_tokenizer_is_said(folder, problem):
     (folder / "tokenizer.json").write_text("{}")
-    assert "tokenizer" in problem(load, str(folder), dtype="float32", device="cpu")
+    assert "tokenizer" in problem(load, str(folder), dtype="float32", device="cpu", packing=False)
 
 
 def test_an_adapter_is_merged(tmp_path, folder):
     adapter = save_adapter(tmp_path / "lora", tiny_llama(dtype=torch.float32))
     edit(adapter / "mars.json", mask_token_id=3, block_size=4)
     unmerged = PeftModel.from_pretrained(tiny_llama(dtype=torch.float32), adapter)
-    found = load(str(folder), adapter=str(adapter), dtype="float32", device="cpu")
+    found = load(str(folder), adapter=str(adapter), dtype="float32", device="cpu", packing=False)
     logits = found.model(PROMPT).logits
     assert torch.allclose(logits, unmerged(PROMPT).logits, atol=1e-5)
     assert not torch.allclose(logits, tiny_llama(dtype=torch.float32)(PROMPT).logits, atol=0.1)
@@ -271,8 +311,8 @@ def test_an_adapter_is_merged(tmp_path, folder):
 
 def test_an_adapter_is_merged_before_rounding(tmp_path, folder):
     adapter = str(save_adapter(tmp_path / "lora", tiny_llama(dtype=torch.float32)))
-    exact = load(str(folder), adapter=adapter, dtype="float32", device="cpu")
-    rounded = load(str(folder), adapter=adapter, dtype="bfloat16", device="cpu")
+    exact = load(str(folder), adapter=adapter, dtype="float32", device="cpu", packing=False)
+    rounded = load(str(folder), adapter=adapter, dtype="bfloat16", device="cpu", packing=False)
     for a, b in zip(exact.model.parameters(), rounded.model.parameters(), strict=True):
         assert torch.equal(a.bfloat16(), b)
     assert not rounded.trained
@@ -282,7 +322,7 @@ def test_an_adapter_that_declares_only_its_block(tmp_path, folder):
     edit(folder / "mars.json", mask_token_id=3)
     adapter = save_adapter(tmp_path / "lora", tiny_llama(dtype=torch.float32))
     edit(adapter / "mars.json", block_size=8)
-    found = load(str(folder), adapter=str(adapter), dtype="float32", device="cpu")
+    found = load(str(folder), adapter=str(adapter), dtype="float32", device="cpu", packing=False)
     assert (found.special.mask_id, found.trained, found.block_size) == (3, True, 8)
 
 
@@ -301,7 +341,9 @@ def test_an_adapter_for_another_base(tmp_path, folder, problem, base, options):
         edit(adapter / "adapter_config.json", target_modules=options["rename"])
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        message = problem(load, str(folder), adapter=str(adapter), dtype="float32", device="cpu")
+        message = problem(
+            load, str(folder), adapter=str(adapter), dtype="float32", device="cpu", packing=False
+        )
     assert "adapter lora does not fit plain" in message
     assert "made for org/base" in message
 
@@ -319,10 +361,10 @@ def test_adapters_that_cannot_be_used(tmp_path, folder, problem):
 
 def test_a_cached_catalogue_model_needs_no_network(tmp_path, tiny_entry, monkeypatch):
     monkeypatch.setattr(catalog, "CATALOG", (tiny_entry,))
-    load("tiny", models_dir=tmp_path / "m", dtype="float32", device="cpu")
+    load("tiny", models_dir=tmp_path / "m", dtype="float32", device="cpu", packing=False)
     monkeypatch.setenv("PIP_FIND_LINKS", str(tmp_path / "nowhere"))
     monkeypatch.setattr(socket, "getaddrinfo", None)
-    found = load("tiny", models_dir=tmp_path / "m", dtype="float32", device="cpu")
+    found = load("tiny", models_dir=tmp_path / "m", dtype="float32", device="cpu", packing=False)
     assert (found.name, found.source) == ("tiny", "package tiny-weights 1.0")
     assert found.weights == "F32 weights as bfloat16"
     assert found.licence == "Apache-2.0"
@@ -340,9 +382,9 @@ def test_quiet_restores_what_it_changed():
 
 @pytest.mark.model
 def test_the_default_model():
-    load(catalog.DEFAULT_MODEL, device="cpu", dtype="float32")
+    load(catalog.DEFAULT_MODEL, device="cpu", dtype="float32", packing=False)
     start = time.perf_counter()
-    found = load(catalog.DEFAULT_MODEL, device="cpu", dtype="float32")
+    found = load(catalog.DEFAULT_MODEL, device="cpu", dtype="float32", packing=False)
     assert time.perf_counter() - start < 10
     assert found.parameters == 134_515_008
     assert found.context_length == 8192

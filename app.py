@@ -1,0 +1,46 @@
+"""MARS Studio: load a model and serve the page."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+from mars_core.cli import add_model_arguments, load_model
+from mars_core.errors import MarsError
+
+
+def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
+    """The command line; heavy imports come after it, so that --help is quick."""
+    parser = argparse.ArgumentParser(prog="app.py", description=__doc__, allow_abbrev=False)
+    add_model_arguments(parser)
+    parser.add_argument("--host", default="127.0.0.1", help="address to bind to (%(default)s)")
+    parser.add_argument("--port", type=int, default=7860, help="port to bind to (%(default)s)")
+    return parser.parse_args(arguments)
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run the app; the exit code is 2 where the user has to change something."""
+    args = parse_arguments(arguments)
+    try:
+        serve(args)
+    except MarsError as error:
+        print(f"app.py: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        return 130
+    return 0
+
+
+def serve(args: argparse.Namespace) -> None:
+    """Load, build, launch."""
+    loaded = load_model(args)
+
+    from mars_core.engine import Engine
+    from mars_core.ui.demo import build_demo, launch
+
+    print(f"{loaded.name}: {loaded.dtype}, {loaded.dtype_reason}", file=sys.stderr)
+    launch(build_demo(Engine(loaded)), args.host, args.port)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

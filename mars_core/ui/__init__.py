@@ -1,0 +1,1 @@
+"""The page. Only `demo.py` knows Gradio; the rest is plain Python."""

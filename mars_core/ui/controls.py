@@ -1,0 +1,111 @@
+"""The rail of controls: what to ask and how to decode."""
+
+from __future__ import annotations
+
+import json
+from typing import NamedTuple
+
+import gradio as gr
+from gradio.components import Component
+
+from mars_core.config import MAX_BLOCK_SIZE, DecodeConfig
+from mars_core.ui import view
+from mars_core.ui.presets import load_presets
+
+MAX_TOKENS = 2048
+
+
+class Inputs(NamedTuple):
+    """The components a run is made from, in the order of the handlers' arguments."""
+
+    prompt: gr.Textbox
+    mode: gr.Radio
+    tau: gr.Slider
+    block_size: Component
+    max_tokens: Component
+    temperature: Component
+    top_p: Component
+    repetition_penalty: Component
+    seed: Component
+    metric: Component
+    use_last_mask: Component
+
+
+class Rail(NamedTuple):
+    """Everything of the rail that listeners are attached to or that they change."""
+
+    inputs: Inputs
+    note: gr.HTML
+    generate: gr.Button
+    stop: gr.Button
+
+
+def rail(facts: view.ModelFacts) -> Rail:
+    """Left column: what to ask and how to decode."""
+    defaults = DecodeConfig()
+    gr.HTML(view.head_html(facts), apply_default_css=False)
+    prompt = gr.Textbox(
+        label="Prompt",
+        placeholder="Ask something short …",
+        lines=3,
+        max_lines=8,
+        elem_id="prompt",
+    )
+    with gr.Row(elem_id="presets"):
+        for preset in load_presets():
+            chip = gr.Button(preset.label, size="sm", min_width=0, elem_classes="chip")
+            chip.click(None, None, prompt, js=f"() => {json.dumps(preset.prompt)}")
+    mode = gr.Radio(
+        [("One token", "one"), ("tau", "tau")],
+        value=defaults.mode,
+        label="Tokens per pass",
+        show_label=False,
+        container=False,
+        elem_id="mode",
+    )
+    tau = gr.Slider(0, 1, value=defaults.tau, step=0.01, label="tau", buttons=[], elem_id="tau")
+    gr.HTML(
+        '<div class="studio-ends" aria-hidden="true"><span>exact 1.0</span>'
+        "<span>fast 0</span></div>",
+        apply_default_css=False,
+    )
+    note = gr.HTML(
+        view.note_html(defaults.mode, defaults.tau), apply_default_css=False, elem_id="note"
+    )
+    with gr.Row(elem_id="actions"):
+        generate = gr.Button("Generate", variant="primary", min_width=0, elem_id="generate")
+        stop = gr.Button("Stop", variant="secondary", min_width=0, elem_id="stop")
+    return Rail(Inputs(prompt, mode, tau, *_settings(defaults)), note, generate, stop)
+
+
+def _settings(defaults: DecodeConfig) -> tuple[Component, ...]:
+    """The quieter settings, in the order of `Inputs`."""
+    with gr.Row(elem_id="sizes"):
+        block_size = _number(defaults.block_size, "Block size", 1, MAX_BLOCK_SIZE)
+        max_tokens = _number(defaults.max_new_tokens, "Max tokens", 1, MAX_TOKENS)
+    with gr.Accordion("More settings", open=False, elem_id="more"):
+        with gr.Row():
+            temperature = _number(defaults.temperature, "Temperature", 0, 5, 0.1)
+            top_p = _number(defaults.top_p, "Top-p", 0.01, 1, 0.01)
+        with gr.Row():
+            penalty = _number(defaults.repetition_penalty, "Repetition penalty", 0.1, 10, 0.05)
+            seed = _number(defaults.seed, "Seed", 0, 2**53 - 1)
+        metric = gr.Dropdown(
+            [("Probability", "probability"), ("Margin", "margin"), ("Entropy", "entropy")],
+            value=defaults.metric,
+            label="Confidence compared with tau",
+        )
+        last = gr.Checkbox(defaults.use_last_mask, label="Use the last mask (up to B + 1 tokens)")
+    return block_size, max_tokens, temperature, top_p, penalty, seed, metric, last
+
+
+def _number(value: float, label: str, low: float, high: float, step: float = 1) -> gr.Number:
+    return gr.Number(
+        value,
+        label=label,
+        minimum=low,
+        maximum=high,
+        step=step,
+        precision=0 if step == 1 else None,
+        min_width=0,
+    )

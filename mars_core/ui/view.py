@@ -1,0 +1,199 @@
+"""What the page says and sends, as pure functions. No torch, no Gradio.
+
+The page's wire format is the trace itself: a growing string of JSON Lines that the player in the
+browser (`assets/player`) draws. Besides trace records there is one kind of line, of type "page":
+it opens what `Transcript` sends, and `page_line` is for what the page has to say without a run.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Iterator
+from html import escape
+from typing import Literal, NamedTuple
+
+from mars_core.config import Mode
+from mars_core.errors import MarsError
+from mars_core.trace import AnyRecord, Message, dump_record
+
+BATCH_SECONDS = 0.1
+MAX_PROMPT_CHARACTERS = 200_000
+SMALL_MODEL_PARAMETERS = 500_000_000
+
+PageState = Literal["waiting", "idle", "error", "failed"]
+
+
+class ModelFacts(NamedTuple):
+    """What the page tells of the loaded model. device: a torch device type, as "cpu"."""
+
+    name: str
+    trained: bool
+    block_size: int | None
+    dtype: str
+    device: str
+    parameters: int
+
+
+def record_line(record: AnyRecord) -> str:
+    """The record as one line for the page.
+
+    "<" is written as its JSON escape, which means the same to every reader of JSON: should any
+    layer in between take the text for HTML, there is no tag in it.
+    """
+    return _safe(dump_record(record)) + "\n"
+
+
+def page_line(state: PageState, text: str = "") -> str:
+    """A word of the page itself, which is no trace record.
+
+    waiting: a run was asked for. idle: it was called off. error: it was refused (a run that is
+    going on goes on). failed: it broke off.
+    """
+    line = json.dumps({"type": "page", "state": state, "text": text}, separators=(",", ":"))
+    return _safe(line) + "\n"
+
+
+def _safe(line: str) -> str:
+    return line.replace("<", "\\u003c")
+
+
+def batched_lines(
+    records: Iterable[AnyRecord],
+    clock: Callable[[], float],
+    interval: float = BATCH_SECONDS,
+) -> Iterator[list[str]]:
+    """The lines of a trace in batches, at most one per `interval` seconds.
+
+    The first record goes out at once, and so does what is left when the run ends.
+    """
+    pending: list[str] = []
+    sent_at: float | None = None
+    for record in records:
+        pending.append(record_line(record))
+        now = clock()
+        if sent_at is None or now - sent_at >= interval:
+            sent_at = now
+            yield pending
+            pending = []
+    if pending:
+        yield pending
+
+
+def growing_text(batches: Iterable[list[str]]) -> Iterator[str]:
+    """The trace so far, again and again as it grows. Each text begins with the one before."""
+    text = ""
+    for batch in batches:
+        text += "".join(batch)
+        yield text
+
+
+class Transcript:
+    """The lines of one run, and the part of them that the page is sent.
+
+    The page's cost per update grows with what it is sent (Gradio compares values as JSON, several
+    times), so of a long run that is only the end, after a line that says how many lines precede
+    it. It overlaps with what was sent before: a browser that merges updates misses nothing, and
+    one that did (a tab in the background) asks for the whole.
+    """
+
+    window = 192_000  # characters, about 100 forwards with their alternatives
+
+    def __init__(self, run: int) -> None:
+        self._run = run
+        self._lines: list[str] = []
+        self._first = 0
+        self._size = 0
+
+    def add(self, batch: list[str]) -> str:
+        """Take new lines; return what to send now. It grows at its end most of the time."""
+        self._lines += batch
+        self._size += sum(map(len, batch))
+        if self._size > self.window:
+            while self._size > self.window // 2:
+                self._size -= len(self._lines[self._first])
+                self._first += 1
+        return self._text(self._first)
+
+    def whole(self) -> str:
+        """Everything so far."""
+        return self._text(0)
+
+    def _text(self, first: int) -> str:
+        opening = json.dumps(
+            {"type": "page", "state": "trace", "run": self._run, "at": first}, separators=(",", ":")
+        )
+        return "".join((opening, "\n", *self._lines[first:]))
+
+
+def user_messages(prompt: str) -> list[Message]:
+    """The prompt as a conversation of one turn. Raises MarsError for one that says nothing."""
+    if not isinstance(prompt, str) or not prompt.strip():
+        raise MarsError("Write a prompt first, or choose one of the examples.")
+    if len(prompt) > MAX_PROMPT_CHARACTERS:
+        raise MarsError(
+            f"The prompt has {len(prompt):,} characters; "
+            f"the page takes {MAX_PROMPT_CHARACTERS:,} at most."
+        )
+    return [Message(role="user", content=prompt)]
+
+
+def model_line(model: ModelFacts) -> str:
+    """The model in one line, e.g. "smollm2-135m · not MARS-trained · float32 · CPU"."""
+    if not model.trained:
+        training = "not MARS-trained"
+    elif model.block_size:
+        training = f"MARS-trained, B = {model.block_size}"
+    else:
+        training = "MARS-trained"
+    return " · ".join((model.name, training, model.dtype, model.device.upper()))
+
+
+def notices(model: ModelFacts) -> list[str]:
+    """What a visitor should know before judging the output, most important first."""
+    found = []
+    if not model.trained:
+        found.append(
+            "Not trained for MARS: these base weights never learned to predict from masks. "
+            "At high tau expect about one token per forward."
+        )
+    if model.parameters < SMALL_MODEL_PARAMETERS:
+        size = f"{model.parameters / 1e6:.0f}M" if model.parameters >= 1e6 else "tiny"
+        found.append(f"A {size} model is small and often wrong.")
+    return found
+
+
+def tau_note(mode: Mode, tau: float) -> str:
+    """What the slider means at its present position."""
+    if mode == "one":
+        return "One token per pass: ordinary decoding, no masks. tau is not used."
+    if tau >= 1:
+        return "Exact: one token per pass, enforced. The text is that of one-token decoding."
+    if tau <= 0:
+        return "Every guess is accepted, whatever its confidence."
+    return f"A further token is accepted while its confidence is at least {tau:g}."
+
+
+def sentence(error: MarsError) -> str:
+    """The error as a sentence: capitalised, with a full stop."""
+    text = str(error).strip()
+    text = text[:1].upper() + text[1:]
+    return text if text.endswith((".", "!", "?")) else f"{text}."
+
+
+def head_html(model: ModelFacts) -> str:
+    """Title and model line. Escaped: a model's name may come from a folder's."""
+    return (
+        '<div class="studio-head"><h1><span class="studio-mark" aria-hidden="true"></span>'
+        f"MARS Studio</h1><p>{escape(model_line(model))}</p></div>"
+    )
+
+
+def notices_html(model: ModelFacts) -> str:
+    """The notices as one quiet paragraph each."""
+    lines = "".join(f"<p>{escape(text)}</p>" for text in notices(model))
+    return f'<div class="studio-notices" role="note">{lines}</div>'
+
+
+def note_html(mode: Mode, tau: float) -> str:
+    """The sentence under the slider."""
+    return f'<p class="studio-note">{escape(tau_note(mode, tau))}</p>'

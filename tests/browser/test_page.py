@@ -1,0 +1,313 @@
+"""The page in a real Chromium: a run is steered, stopped, repeated, and nothing is executed."""
+
+import os
+import shutil
+import time
+from itertools import pairwise
+
+import pytest
+import torch
+from playwright.sync_api import sync_playwright
+
+from mars_core.engine import Engine
+from mars_core.models.load import load
+from mars_core.ui.demo import build_demo, launch
+from mars_core.ui.view import Transcript
+from tests.tiny import tiny_checkpoint, tiny_llama
+from tests.ui.scripted import EOS, ScriptedEngine
+
+NAMES = ("chromium", "chromium-browser", "google-chrome")
+CHROMIUM = os.environ.get("CHROMIUM") or next(filter(None, map(shutil.which, NAMES)), None)
+FLAGS = (
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+)
+PACE_SECONDS = 0.06
+WAIT_MS = 30_000
+PAYLOAD = (
+    "<img src=x onerror=\"alert('img')\"><script>alert('script')</script>"
+    "${alert('template')}{{7*7}}<b id=injected>"
+)
+
+pytestmark = [
+    pytest.mark.browser,
+    pytest.mark.skipif(not CHROMIUM, reason="no Chromium found (PATH, or CHROMIUM=/path)"),
+]
+
+
+class Paced:
+    """An engine slowed down, so that there is time to move tau while it runs."""
+
+    def __init__(self, engine):
+        self.engine = engine
+        self.loaded = engine.loaded
+
+    def generate(self, messages, config, control=None):
+        for record in self.engine.generate(messages, config, control):
+            time.sleep(PACE_SECONDS)
+            yield record
+
+
+def serve(engine):
+    demo = build_demo(engine)
+    launch(demo, "127.0.0.1", None, prevent_thread_lock=True, quiet=True)
+    return demo
+
+
+@pytest.fixture(scope="module")
+def address(tmp_path_factory):
+    # sharpened, so that masks are accepted now and then; context for the prompt and 128 tokens
+    model = tiny_llama(sharpen=3.0, dtype=torch.float32)
+    folder = tiny_checkpoint(tmp_path_factory.mktemp("tiny"), model, mask=True)
+    demo = serve(Paced(Engine(load(str(folder), device="cpu", dtype="float32"))))
+    yield demo.local_url
+    demo.close()
+
+
+@pytest.fixture(scope="module")
+def browser():
+    with sync_playwright() as driver:
+        chromium = driver.chromium.launch(executable_path=CHROMIUM, args=list(FLAGS))
+        yield chromium
+        chromium.close()
+
+
+@pytest.fixture
+def page(browser):
+    """A page that collects what must never happen."""
+    context = browser.new_context(viewport={"width": 1280, "height": 720})
+    opened = context.new_page()
+    opened.set_default_timeout(WAIT_MS)
+    opened.dialogs, opened.errors, opened.outside = [], [], []
+
+    def on_dialog(dialog):
+        opened.dialogs.append(dialog.message)
+        dialog.dismiss()
+
+    def on_request(request):
+        if not request.url.startswith(("http://127.0.0.1:", "http://localhost:", "data:", "blob:")):
+            opened.outside.append(request.url)
+
+    opened.on("dialog", on_dialog)
+    opened.on("request", on_request)
+    opened.on("pageerror", lambda error: opened.errors.append(str(error)))
+    yield opened
+    assert opened.dialogs == []
+    assert opened.errors == []
+    assert opened.outside == []
+    context.close()
+
+
+def open_page(page, address):
+    page.goto(address)
+    page.wait_for_function("window.marsPlayer")
+
+
+def records(page):
+    return page.evaluate("window.marsPlayer.records")
+
+
+def wait_state(page, *states):
+    selector = ", ".join(f'.mars[data-state="{state}"]' for state in states)
+    page.wait_for_selector(selector)
+
+
+def wait_forwards(page, count):
+    page.wait_for_function(
+        f"window.marsPlayer.records.filter(r => r.type == 'step').length >= {count}"
+    )
+
+
+def set_tau(page, value):
+    """Move the slider itself, as a hand does; return how long until the trace shows it."""
+    started = time.monotonic()
+    page.locator("#tau input[type=range]").evaluate(
+        "(range, value) => { range.value = value;"
+        " range.dispatchEvent(new Event('input', { bubbles: true })); }",
+        str(value),
+    )
+    page.wait_for_function(
+        f"window.marsPlayer.records.some(r => r.type == 'control' && r.tau == {value})"
+    )
+    return time.monotonic() - started
+
+
+def ask(page, prompt):
+    page.fill("#prompt textarea", prompt)
+    page.click("#generate")
+
+
+def test_generate_move_tau_stop_and_generate_again(page, address):
+    open_page(page, address)
+    wait_state(page, "empty")
+    ask(page, "Tell me a story.")
+    wait_state(page, "running")
+    wait_forwards(page, 5)
+    took = set_tau(page, 0.25)
+    assert took < 2, "the move took too long to come back as a record"
+    control = next(r for r in records(page) if r["type"] == "control")
+    wait_forwards(page, control["forward"] + 2)
+    assert page.locator(".mars-chip").first.inner_text() == "tau 0.9 → 0.25"
+    steps = [r for r in records(page) if r["type"] == "step"]
+    assert all(r["tau"] == (0.25 if r["forward"] >= control["forward"] else 0.9) for r in steps)
+
+    page.click("#stop")
+    wait_state(page, "stopped")
+    done = records(page)[-1]
+    assert (done["type"], done["reason"]) == ("done", "stopped")
+    assert page.locator(".mars-forwards dd").inner_text() == str(done["forwards"])
+    assert page.locator(".mars-tokens dd").inner_text() == str(done["tokens"])
+    assert "Stopped" in page.locator(".mars-status").inner_text()
+
+    ask(page, "Tell me another.")
+    page.wait_for_function(
+        "window.marsPlayer.records[0]?.prompt.messages[0].content == 'Tell me another.'"
+    )
+    # a run starts with the settings that are shown
+    assert records(page)[0]["settings"]["tau"] == 0.25
+    wait_forwards(page, 2)
+
+
+def test_what_is_drawn_is_the_text_of_the_trace(page, address):
+    open_page(page, address)
+    page.fill("#sizes input >> nth=1", "24")
+    ask(page, "Hello there.")
+    wait_state(page, "done")
+    done = records(page)[-1]
+    shown = page.evaluate(
+        "(() => { const text = document.querySelector('.mars-text').cloneNode(true);"
+        " text.querySelectorAll('.mars-special, .mars-chip').forEach(n => n.remove());"
+        " return text.textContent; })()"
+    )
+    assert shown == done["text"]
+    steps = [r for r in records(page) if r["type"] == "step"]
+    several = [len(r["tokens"]) for r in steps if len(r["tokens"]) > 1]
+    counts = page.eval_on_selector_all(
+        ".mars-text .mars-count", "nodes => nodes.map(n => Number(n.dataset.count))"
+    )
+    assert counts == several
+
+
+def test_generating_while_a_run_goes_on_stops_it_first(page, address):
+    open_page(page, address)
+    ask(page, "first")
+    wait_forwards(page, 3)
+    ask(page, "second")
+    page.wait_for_function("window.marsPlayer.records[0]?.prompt.messages[0].content == 'second'")
+    wait_forwards(page, 2)
+    page.click("#stop")
+    wait_state(page, "stopped")
+
+
+def test_two_windows_have_their_own_runs(browser, page, address):
+    other = browser.new_page()
+    other.set_default_timeout(WAIT_MS)
+    open_page(page, address)
+    open_page(other, address)
+    ask(page, "mine")
+    wait_forwards(page, 3)
+    ask(other, "theirs")
+    wait_state(other, "waiting")
+    page.click("#stop")
+    wait_state(page, "stopped")
+    # the model is free at once
+    wait_forwards(other, 2)
+    assert records(page)[0]["prompt"]["messages"][0]["content"] == "mine"
+    assert records(other)[0]["prompt"]["messages"][0]["content"] == "theirs"
+    other.close()
+
+
+def test_closing_the_window_frees_the_model(browser, page, address):
+    leaving = browser.new_page()
+    leaving.set_default_timeout(WAIT_MS)
+    open_page(leaving, address)
+    ask(leaving, "leaving")
+    wait_forwards(leaving, 2)
+    leaving.close()
+    open_page(page, address)
+    started = time.monotonic()
+    ask(page, "staying")
+    wait_forwards(page, 1)
+    # far less than what the abandoned run had left
+    assert time.monotonic() - started < 5
+
+
+def test_an_empty_prompt_is_answered_with_a_sentence(page, address):
+    open_page(page, address)
+    ask(page, "   ")
+    page.wait_for_selector(".mars-notice:not(:empty)")
+    assert "Write a prompt first" in page.locator(".mars-notice").inner_text()
+    wait_state(page, "empty")
+    ask(page, "Hello.")
+    wait_state(page, "running", "done")
+    assert page.locator(".mars-notice").inner_text() == ""
+
+
+def test_a_prompt_is_never_executed(page, address):
+    open_page(page, address)
+    ask(page, PAYLOAD)
+    wait_state(page, "running", "done")
+    assert page.locator(".mars-asked").inner_text() == PAYLOAD
+    assert page.locator("#injected, .mars img, .mars script").count() == 0
+
+
+def test_model_text_is_never_executed(page):
+    passes = [[PAYLOAD, " and", " more"], [PAYLOAD], ["${alert(1)}", "{{7*7}}", EOS]]
+    demo = serve(ScriptedEngine(passes, disagree=frozenset({(1, 1)})))
+    open_page(page, demo.local_url)
+    ask(page, "Go.")
+    wait_state(page, "done")
+    text = page.locator(".mars-text").inner_text()
+    assert text.count("<script>alert('script')</script>") == 2
+    assert "{{7*7}}" in text
+    assert "49" not in text
+    page.hover(".mars-text .mars-word >> nth=0")
+    assert page.locator(".mars-tip").is_visible()
+    assert page.locator("#injected, .mars img, .mars script").count() == 0
+    assert page.locator(".mars-text .mars-odd").all_inner_texts() == ["and"]
+    demo.close()
+
+
+def test_a_long_run_is_complete_also_after_a_gap(page, monkeypatch):
+    monkeypatch.setattr(Transcript, "window", 3000)
+    demo = serve(ScriptedEngine([[" word", f" {i}"] for i in range(100)], pause=0.03))
+    open_page(page, demo.local_url)
+    ask(page, "Go.")
+    wait_forwards(page, 30)
+    # as after a time in the background: the page has nothing of what came before
+    page.evaluate("window.marsPlayer.reset()")
+    wait_state(page, "done")
+    drawn = records(page)
+    assert [r["forward"] for r in drawn if r["type"] == "step"] == list(range(1, 101))
+    assert page.locator(".mars-text").inner_text() == drawn[-1]["text"]
+    demo.close()
+
+
+def test_newlines_spaces_and_special_tokens(page):
+    passes = [
+        ["One", ":", "\n", "\n"],
+        ["\n", "\n"],
+        ["\n", "  two"],
+        ["\n", "    "],
+        [" ", " "],
+        ["x"],
+        [" end", EOS],
+    ]
+    demo = serve(ScriptedEngine(passes))
+    open_page(page, demo.local_url)
+    ask(page, "Go.")
+    wait_state(page, "done")
+    runs = page.locator(".mars-text .mars-run")
+    counts = page.locator(".mars-text .mars-count")
+    assert counts.evaluate_all("n => n.map(x => x.dataset.count)") == ["4", "2", "2", "2", "2", "2"]
+    # no newline is inside a tinted run, so no empty line is tinted
+    assert not any("\n" in text for text in runs.evaluate_all("n => n.map(x => x.textContent)"))
+    tints = runs.evaluate_all("n => n.map(x => x.dataset.tint)")
+    assert all(a != b for a, b in pairwise(tints))
+    assert page.locator(".mars-special").inner_text() == EOS
+    demo.close()

@@ -1,0 +1,47 @@
+"""The start of the app: quick help, one-line errors, and its assets wherever it is installed."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import app
+from mars_core.errors import MarsError
+from mars_core.paths import assets_dir
+
+ROOT = Path(app.__file__).parent
+
+
+def test_help_needs_no_torch():
+    code = (
+        "import sys, app\n"
+        "try: app.main(['--help'])\n"
+        "except SystemExit: pass\n"
+        "assert not {'torch', 'gradio', 'transformers'} & sys.modules.keys()"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert "--host" in done.stdout
+    assert "127.0.0.1" in done.stdout
+
+
+def test_an_unknown_model_is_one_line_and_code_2(capsys, tmp_path):
+    assert app.main(["--model", "nosuch", "--models-dir", str(tmp_path)]) == 2
+    error = capsys.readouterr().err.strip().splitlines()[-1]
+    assert error.startswith("app.py: ")
+    assert "nosuch" in error
+
+
+def test_assets_of_a_checkout_of_a_wheel_and_of_neither(tmp_path):
+    package = tmp_path / "mars_core"
+    package.mkdir()
+    with pytest.raises(MarsError, match="checkout"):
+        assets_dir(package)
+    (package / "_assets").mkdir()
+    assert assets_dir(package) == package / "_assets"
+    # somebody else's "assets" beside an installed package is not ours
+    (tmp_path / "assets").mkdir()
+    assert assets_dir(package) == package / "_assets"
+    (tmp_path / "pyproject.toml").touch()
+    assert assets_dir(package) == tmp_path / "assets"
