@@ -39,7 +39,9 @@ def serve(args: argparse.Namespace) -> None:
     from mars_core.ui.demo import build_demo, launch
 
     print(f"{loaded.name}: {loaded.dtype}, {loaded.dtype_reason}", file=sys.stderr)
-    launch(build_demo(Engine(loaded)), args.host, args.port)
+    demo = build_demo(Engine(loaded))
+    print(f"MARS Studio: {launch(demo, args.host, args.port)} (Ctrl-C ends it)", file=sys.stderr)
+    demo.block_thread()
 
 
 if __name__ == "__main__":

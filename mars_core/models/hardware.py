@@ -6,7 +6,6 @@ import math
 import time
 from dataclasses import dataclass
 from functools import lru_cache
-from statistics import median
 from typing import Any, cast
 
 import torch
@@ -26,7 +25,7 @@ DTYPES: dict[str, torch.dtype] = {
 PROBE_ROWS = (1, 5)
 PROBE_WIDTH = 1024
 PROBE_WEIGHTS = 4
-PROBE_ROUNDS = 5
+PROBE_ROUNDS = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +56,7 @@ def choose_device(wanted: Device = "auto") -> torch.device:
 def choose_arithmetic(
     wanted: DtypeName, device: torch.device, *, allow_packing: bool = True
 ) -> Arithmetic:
-    """The fastest way to compute on `device` by a probe (cached, about 100 ms).
+    """The fastest way to compute on `device` by a probe (cached, about 200 ms).
 
     A dtype that is asked for is kept, and only whether to pack is probed.
     """
@@ -103,10 +102,11 @@ def _noun(device: torch.device) -> str:
 @lru_cache
 @torch.inference_mode()
 def linear_seconds(dtype: torch.dtype, device: torch.device, packed: bool) -> float:
-    """Median seconds of a few linear layers, summed over the shapes of decoding.
+    """Seconds of a few linear layers, summed over the shapes of decoding.
 
-    Several weights take turns, as in a model, so that not only the nearest cache is measured.
-    Infinite where the device cannot do it.
+    Several weights take turns, as in a model, so that not only the nearest cache is measured. The
+    best round counts: whatever else the machine is doing only ever adds time. Infinite where the
+    device cannot do it.
     """
     shape: dict[str, Any] = {"in_features": PROBE_WIDTH, "out_features": PROBE_WIDTH, "bias": False}
     try:
@@ -127,7 +127,7 @@ def linear_seconds(dtype: torch.dtype, device: torch.device, packed: bool) -> fl
             return time.perf_counter() - start
 
         run()
-        return median(run() for _ in range(PROBE_ROUNDS))
+        return min(run() for _ in range(PROBE_ROUNDS))
     except (RuntimeError, TypeError, AttributeError):
         # a format or an operator that this torch does not have here
         return math.inf

@@ -127,22 +127,24 @@ def launch_options() -> dict[str, Any]:
     return {"theme": theme, "head": f"<style>{css}</style>"}
 
 
-def launch(demo: gr.Blocks, host: str, port: int | None, **options: Any) -> None:
-    """Serve the page until interrupted; it is never shared. Raises MarsError for a busy port.
+def launch(demo: gr.Blocks, host: str, port: int | None) -> str:
+    """Start serving the page in the background, never shared; returns its address.
 
-    port: None takes a free one. options: of `gr.Blocks.launch`.
+    port: None takes a free one. Raises MarsError for a busy port.
     """
     try:
-        demo.launch(
+        _, address, _ = demo.launch(
             server_name=host,
             server_port=port,
             share=False,
             run_history=False,
             footer_links=["api"],
+            quiet=True,  # Gradio's own words would advertise public links
+            prevent_thread_lock=True,
             **launch_options(),
-            **options,
         )
     except OSError as error:
         if "empty port" not in str(error):
             raise
         raise MarsError(f"port {port} of {host} is in use; choose another with --port") from None
+    return str(address)

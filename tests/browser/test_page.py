@@ -55,7 +55,7 @@ class Paced:
 
 def serve(engine):
     demo = build_demo(engine)
-    launch(demo, "127.0.0.1", None, prevent_thread_lock=True, quiet=True)
+    launch(demo, "127.0.0.1", None)
     return demo
 
 

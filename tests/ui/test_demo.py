@@ -39,7 +39,7 @@ def parse(text):
 def served():
     engine = ScriptedEngine(PASSES, pause=0.01)
     demo = build_demo(engine)
-    launch(demo, "127.0.0.1", None, prevent_thread_lock=True, quiet=True)
+    launch(demo, "127.0.0.1", None)
     yield demo, engine
     demo.close()
 
@@ -208,7 +208,7 @@ def test_a_busy_port_is_one_line(served):
     demo, engine = served
     port = int(demo.local_url.rstrip("/").rsplit(":", 1)[1])
     with pytest.raises(MarsError, match=f"port {port} .* in use"):
-        launch(build_demo(engine), "127.0.0.1", port, prevent_thread_lock=True, quiet=True)
+        launch(build_demo(engine), "127.0.0.1", port)
 
 
 def test_defaults_of_page_and_endpoint_agree():
