@@ -6,6 +6,7 @@ import argparse
 import sys
 
 from mars_core.cli import add_model_arguments, load_model
+from mars_core.config import check_range
 from mars_core.errors import MarsError
 
 
@@ -22,6 +23,7 @@ def main(arguments: list[str] | None = None) -> int:
     """Run the app; the exit code is 2 where the user has to change something."""
     args = parse_arguments(arguments)
     try:
+        check_range("port", args.port, 0, 65535, whole=True)
         serve(args)
     except MarsError as error:
         print(f"app.py: {error}", file=sys.stderr)

@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
 
 from jinja2 import TemplateError
-from transformers import PreTrainedTokenizerBase
 
 from mars_core.errors import MarsError
 from mars_core.trace import Message
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
 
 # private-use characters stand in for special-token strings while the template is rendered
 FIRST_STAND_IN = 0xF0000
@@ -63,7 +66,8 @@ def check_messages(messages: Sequence[Message]) -> None:
             message.content.encode("utf-8")
         except UnicodeEncodeError:
             raise MarsError(
-                "the prompt contains half of a surrogate pair, which is no character; remove it"
+                f"the {message.role} message contains half of a surrogate pair, which is no "
+                "character; remove it"
             ) from None
 
 
@@ -97,9 +101,9 @@ def encode_plain(tokenizer: PreTrainedTokenizerBase, text: str) -> list[int]:
 
     Such a string is encoded in two parts, neither of which is a token of its own name.
     """
-    names = tokenizer.get_added_vocab()
-    first = min((place for name in names if (place := text.find(name)) >= 0), default=None)
-    if first is None:
-        return list(tokenizer.encode(text, add_special_tokens=False)) if text else []
-    head, rest = text[: first + 1], text[first + 1 :]
-    return [*tokenizer.encode(head, add_special_tokens=False), *encode_plain(tokenizer, rest)]
+    name = re.compile(alternation(tokenizer.get_added_vocab()) or "(?!)")
+    ids: list[int] = []
+    while found := name.search(text):
+        head, text = text[: found.start() + 1], text[found.start() + 1 :]
+        ids += tokenizer.encode(head, add_special_tokens=False)
+    return ids + (list(tokenizer.encode(text, add_special_tokens=False)) if text else [])

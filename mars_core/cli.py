@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import io
 import json
 import os
 import sys
@@ -12,30 +13,45 @@ from pathlib import Path
 from typing import TYPE_CHECKING, get_args
 
 from mars_core import __version__, terminal, trace
+from mars_core.chat import check_messages
 from mars_core.config import DecodeConfig, Device, DtypeName, Metric, Mode
 from mars_core.errors import MarsError
+from mars_core.models.catalog import DEFAULT_MODEL
 
 if TYPE_CHECKING:
     from mars_core.models.load import LoadedModel
-
-DEFAULT_MODEL = "smollm2-135m"
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line; the exit code. 2 means bad input, said in one line on stderr."""
     args = build_parser().parse_args(argv)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(
+            stream, io.TextIOWrapper
+        ):  # a terminal that cannot show a character is no error
+            stream.reconfigure(errors="replace")
     try:
-        return int(args.run(args))
+        code = int(args.run(args))
+        sys.stdout.flush()
+        return code
     except MarsError as error:
         print(f"mars: {error}", file=sys.stderr)
         return 2
-    except BrokenPipeError:
-        # the reader went away (`mars ... | head`); keep the interpreter from complaining at exit
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
     except KeyboardInterrupt:
         print("", file=sys.stderr)
         return 130
+    except OSError as error:
+        # nothing below lets one through but writing the output
+        discard_output()
+        if isinstance(error, BrokenPipeError):  # the reader has enough: `mars ... | head`
+            return 0
+        print(f"mars: the output cannot be written: {error.strerror}", file=sys.stderr)
+        return 2
+
+
+def discard_output() -> None:
+    """Let nothing more be written, or the interpreter would fail again when it flushes at exit."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -146,29 +162,23 @@ def load_model(args: argparse.Namespace) -> LoadedModel:
 def run_generate(args: argparse.Namespace) -> int:
     """Stream one answer, coloured, or its trace."""
     config = config_from(args)
-    messages = [trace.Message(role="user", content=decodable(args.prompt))]
+    messages = [trace.Message(role="user", content=args.prompt)]
     if args.system is not None:
-        messages.insert(0, trace.Message(role="system", content=decodable(args.system)))
+        messages.insert(0, trace.Message(role="system", content=args.system))
+    check_messages(messages)  # before the model is loaded for nothing
     loaded = load_model(args)
 
     from mars_core.engine import Engine
 
     records = Engine(loaded).generate(messages, config)
     if args.json:
+        if isinstance(sys.stdout, io.TextIOWrapper):
+            sys.stdout.reconfigure(encoding="utf-8")
         for record in records:
             print(trace.dump_record(record), flush=True)
     else:
         print_stream(records)
     return 0
-
-
-def decodable(text: str) -> str:
-    """Text from the command line; MarsError where its bytes were not UTF-8."""
-    try:
-        text.encode("utf-8")
-    except UnicodeEncodeError:
-        raise MarsError("the prompt is not valid UTF-8; check the terminal's encoding") from None
-    return text
 
 
 def print_stream(records: Iterator[trace.AnyRecord]) -> None:
@@ -178,8 +188,9 @@ def print_stream(records: Iterator[trace.AnyRecord]) -> None:
         match record:
             case trace.Header():
                 trained = "MARS-trained" if record.model.trained else "not trained for MARS"
-                about = (record.model.name, trained, record.model.weights, record.dtype)
-                print(", ".join((*about, record.device)), file=sys.stderr)
+                dtype = f"{record.dtype} ({record.dtype_reason})"
+                about = (record.model.name, trained, record.model.weights, dtype, record.device)
+                print(terminal.printable(", ".join(about)), file=sys.stderr)
             case trace.StepRecord():
                 print(terminal.step_text(record, colour=colour), end="", flush=True)
             case trace.DoneRecord():

@@ -13,6 +13,7 @@ Device = Literal["auto", "cpu", "cuda", "mps"]
 DtypeName = Literal["auto", "float32", "bfloat16", "float16", "float64"]
 
 MAX_BLOCK_SIZE = 64
+MAX_SEED = 2**53 - 1  # what every reader of JSON can hold exactly
 MAX_ALTERNATIVES = 20
 
 
@@ -20,7 +21,7 @@ def check_choice(name: str, value: object, kind: object) -> None:
     """Raise unless `value` is one of the literals of `kind`."""
     allowed = get_args(kind)
     if value not in allowed:
-        raise MarsError(f"{name} is {value!r}; choose one of {', '.join(map(str, allowed))}")
+        raise MarsError(f"{name} is {value!r}: choose one of {', '.join(map(str, allowed))}")
 
 
 def check_range(name: str, value: object, low: float, high: float, *, whole: bool = False) -> None:
@@ -28,7 +29,8 @@ def check_range(name: str, value: object, low: float, high: float, *, whole: boo
     wanted = int if whole else (int, float)
     kind = "a whole number" if whole else "a number"
     if isinstance(value, bool) or not isinstance(value, wanted) or not low <= value <= high:
-        raise MarsError(f"{name} is {value!r}; it must be {kind} from {low} to {high}")
+        shown = "missing" if value is None else repr(value)
+        raise MarsError(f"{name} is {shown}: it must be {kind} from {low:g} to {high}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +43,7 @@ class DecodeConfig:
     block_size: B, the number of [MASK] slots of a forward. The last committed token predicts the
         first slot and mask i the slot after it, so B slots need only B - 1 masks to be fed.
     use_last_mask: also read the prediction of the B-th mask: up to B + 1 tokens per forward.
-    metric: what is compared with tau, always in (0, 1], higher = surer: `probability` p1,
+    metric: what is compared with tau, always in [0, 1], higher = surer: `probability` p1,
         `margin` p1 - p2, `entropy` exp(-H) with H in nats.
     max_new_tokens: tokens to produce at most; EOS counts as one.
     stop: strings that end the run. The token that completes one is the last; as with
@@ -71,15 +73,17 @@ class DecodeConfig:
         check_choice("mode", self.mode, Mode)
         check_choice("metric", self.metric, Metric)
         check_range("tau", self.tau, 0, 1)
-        check_range("block_size", self.block_size, 1, MAX_BLOCK_SIZE, whole=True)
-        check_range("max_new_tokens", self.max_new_tokens, 1, 10**6, whole=True)
+        check_range("block size", self.block_size, 1, MAX_BLOCK_SIZE, whole=True)
+        check_range("max new tokens", self.max_new_tokens, 1, 10**6, whole=True)
         check_range("temperature", self.temperature, 0, 100)
-        check_range("top_p", self.top_p, 1e-6, 1)
-        check_range("repetition_penalty", self.repetition_penalty, 0.1, 10)
-        check_range("seed", self.seed, 0, 2**63 - 1, whole=True)
+        check_range("top-p", self.top_p, 1e-6, 1)
+        check_range("repetition penalty", self.repetition_penalty, 0.1, 10)
+        check_range("seed", self.seed, 0, MAX_SEED, whole=True)
         check_range("alternatives", self.alternatives, 0, MAX_ALTERNATIVES, whole=True)
         if any(not isinstance(text, str) or not text for text in self.stop):
             raise MarsError("a stop string must not be empty")
+        if any(0xD800 <= ord(character) < 0xE000 for character in "".join(self.stop)):
+            raise MarsError("a stop string contains half of a surrogate pair; remove it")
 
     @property
     def slots(self) -> int:

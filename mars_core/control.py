@@ -42,18 +42,21 @@ class LiveControl:
     def read(self) -> LiveSettings:
         return self._settings
 
-    def set_tau(self, tau: float) -> None:
-        check_range("tau", tau, 0, 1)
-        self._replace(tau=float(tau))
-
-    def set_mode(self, mode: Mode) -> None:
-        check_choice("mode", mode, Mode)
-        self._replace(mode=mode)
+    def set(self, *, mode: Mode | None = None, tau: float | None = None) -> None:
+        """Change mode, tau, or both at once."""
+        changes: dict[str, Any] = {}
+        if mode is not None:
+            check_choice("mode", mode, Mode)
+            changes["mode"] = mode
+        if tau is not None:
+            check_range("tau", tau, 0, 1)
+            changes["tau"] = float(tau)
+        self._replace(changes)
 
     def stop(self) -> None:
         """Ask the run to end before its next forward; there is no way back."""
-        self._replace(stop=True)
+        self._replace({"stop": True})
 
-    def _replace(self, **changes: Any) -> None:
+    def _replace(self, changes: dict[str, Any]) -> None:
         with self._writing:
             self._settings = replace(self._settings, **changes)

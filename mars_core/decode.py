@@ -132,6 +132,7 @@ def decode_batch(
 
     A row that ends leaves the batch, so its cost ends with it. Row r draws its noise with row r
     as key whatever else is in the batch. `session` must have as many rows as there are prompts.
+    Of `control` only stop matters: there are no masks to accept.
 
     Yields a Prefill per row, then a Step per row and forward, and a Done when a row ends.
     """
@@ -148,8 +149,7 @@ def decode_batch(
         yield Prefill(row, len(prompts[row]) - 1 - reused[row], reused[row])
 
     while active:
-        settings = control.read()
-        if settings.stop:
+        if control.read().stop:
             for row in active:
                 yield Done(row, "stopped", len(sequences[row]) - len(prompts[row]), forward)
             return
@@ -177,7 +177,7 @@ def decode_batch(
                 row=row,
                 forward=forward,
                 mode="one",
-                tau=settings.tau,
+                tau=config.tau,
                 fed=1,
                 position=len(ids) - 1,
                 slots=as_slots([reading], 1),

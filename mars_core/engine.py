@@ -17,9 +17,10 @@ from mars_core import trace
 from mars_core.cache import Session
 from mars_core.chat import encode_chat
 from mars_core.config import DecodeConfig
-from mars_core.control import Control, LiveControl
-from mars_core.decode import decode
+from mars_core.control import Control, LiveControl, LiveSettings
+from mars_core.decode import check_prompt, decode, masks_for
 from mars_core.events import ControlChanged, Done, Event, Prefill, Slot, Step
+from mars_core.models.hush import quiet
 from mars_core.models.load import LoadedModel
 from mars_core.stopwatch import Stopwatch
 from mars_core.text import Detokenizer, StopStrings, TokenText
@@ -31,8 +32,9 @@ SHOWN_DIGITS = 6
 class Engine:
     """A loaded model that answers conversations with trace records.
 
-    One run at a time: a second waits for the first to end or to be closed. The KV cache is kept
-    between runs, so a conversation that goes on prefills only what is new.
+    One run at a time: a second waits for the first to end or to be closed, so one thread must not
+    take two in turn. The KV cache is kept between runs: a conversation that goes on prefills only
+    what is new.
     """
 
     def __init__(self, loaded: LoadedModel, clock: Callable[[], float] = time.perf_counter) -> None:
@@ -49,15 +51,22 @@ class Engine:
         config: DecodeConfig,
         control: Control | None = None,
     ) -> Iterator[trace.AnyRecord]:
-        """Decode the assistant's answer; yield the trace: header, prefill, steps, done.
+        """Decode the assistant's answer; the trace: header, prefill, steps, done.
 
-        Milliseconds are those of the model's steps alone, after a warm-up. Closing the generator
-        ends the run at once and leaves the engine ready. Raises MarsError for bad input.
+        Milliseconds are those of the decoder's steps alone, after a warm-up. Closing the generator
+        ends the run at once and leaves the engine ready. Raises MarsError for bad input, at once.
         """
-        ids, text = encode_chat(self.loaded.tokenizer, messages)
-        control = control or LiveControl(config)
-        stop = StopStrings(self.loaded.tokenizer, config.stop) if config.stop else None
+        with quiet():  # a prompt that is too long gets our own words below
+            ids, text = encode_chat(self.loaded.tokenizer, messages)
+        check_prompt(ids, self.loaded.context_length)
+        masks_for(LiveSettings(config.mode, config.tau), config, self.loaded.special, config.slots)
         prompt = trace.Prompt(messages=tuple(messages), text=text, tokens=len(ids))
+        return self._run(ids, prompt, config, control or LiveControl(config))
+
+    def _run(
+        self, ids: list[int], prompt: trace.Prompt, config: DecodeConfig, control: Control
+    ) -> Iterator[trace.AnyRecord]:
+        stop = StopStrings(self.loaded.tokenizer, config.stop) if config.stop else None
         with self._turn:
             self.warm_up(config)
             recorder = Recorder(self._tokens, Detokenizer(self.loaded.tokenizer))
@@ -192,6 +201,7 @@ def header(loaded: LoadedModel, prompt: trace.Prompt, config: DecodeConfig) -> t
             source=loaded.source,
             weights=loaded.weights,
             adapter=loaded.adapter,
+            licence=loaded.licence,
             architecture=type(loaded.model).__name__,
             parameters=loaded.parameters,
             mask_token=loaded.mask_token,
@@ -201,6 +211,7 @@ def header(loaded: LoadedModel, prompt: trace.Prompt, config: DecodeConfig) -> t
             context_length=loaded.context_length,
         ),
         dtype=str(loaded.dtype).removeprefix("torch."),
+        dtype_reason=loaded.dtype_reason,
         device=describe_device(loaded),
         versions=library_versions(),
         prompt=prompt,

@@ -69,7 +69,7 @@ def reference_choice(
     best = int(probs.argmax())
     if config.temperature == 0:
         return best, sure
-    shaped = (scores / config.temperature).softmax(-1)
+    shaped = ((scores - scores.max()) / config.temperature).softmax(-1)
     kept, mass = torch.zeros_like(shaped, dtype=torch.bool), 0.0
     for token in shaped.argsort(descending=True).tolist():
         if mass >= config.top_p:

@@ -21,6 +21,7 @@ With at most one acceptance per forward this is plain sampling from AR's distrib
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -76,8 +77,8 @@ class Reader:
         chosen_probs = (scores.gather(-1, chosen[:, None]) - log_total).exp().clamp(max=1)
         confidences = confidence(self.config.metric, scores, log_total, probs)
         totals = log_total[:, 0].tolist()
-        if any(total != total for total in totals):
-            raise MarsError("the model returned NaN; load it with --dtype float32")
+        if not all(map(math.isfinite, totals)):
+            raise MarsError("the model's output is not a number; load it with --dtype float32")
         shown = self.config.alternatives
         return [
             Reading(token, prob, sure, token == mode, tuple(zip(ids[:shown], ps, strict=False)))
@@ -124,7 +125,9 @@ class Reader:
 
     def _draw(self, scores: torch.Tensor, keys: Sequence[tuple[int, int]]) -> torch.Tensor:
         """One sampled id per row of `scores` (n, vocabulary)."""
-        shaped = keep_nucleus(scores / self.config.temperature, self.config.top_p)
+        # from the best score down, so that a tiny temperature cannot overflow
+        below = scores - scores.amax(-1, keepdim=True)
+        shaped = keep_nucleus(below / self.config.temperature, self.config.top_p)
         drawn = [
             (
                 line.double() + gumbel(self.config.seed, *key, line.shape[-1]).to(line.device)

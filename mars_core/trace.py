@@ -14,14 +14,16 @@ from typing import IO, Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
+from mars_core.config import MAX_SEED
 from mars_core.errors import MarsError
 
-FORMAT = "mars-trace"
 VERSION: Literal[1] = 1
 MAX_BYTES = 64 * 2**20
 MAX_RECORDS = 200_000
 
 Count = Annotated[int, Field(ge=0, le=10**9)]
+Parameters = Annotated[int, Field(ge=0, le=10**15)]
+Seed = Annotated[int, Field(ge=0, le=MAX_SEED)]
 Ordinal = Annotated[int, Field(ge=1, le=10**9)]
 TokenId = Annotated[int, Field(ge=0, le=10**9)]
 Unit = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
@@ -59,15 +61,16 @@ class ModelInfo(Record):
     """Which weights ran.
 
     weights: their origin and precision in words. trained: fine-tuned for MARS.
-    block_size: the B it was trained with.
+    block_size: the B it was trained with. licence: of the weights, where it is known.
     """
 
     name: str
     source: str
     weights: str
     adapter: str | None = None
+    licence: str | None = None
     architecture: str
-    parameters: Count
+    parameters: Parameters
     mask_token: str | None = None
     mask_id: TokenId | None = None
     trained: bool
@@ -90,11 +93,12 @@ class Header(Record):
     model: ModelInfo
     draft_model: ModelInfo | None = None
     dtype: str
+    dtype_reason: str | None = None
     device: str
     versions: dict[str, str]
     prompt: Prompt | None = None
     settings: dict[str, Any]
-    seed: Count
+    seed: Seed
     costs: dict[str, Milliseconds] | None = None
 
 

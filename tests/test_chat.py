@@ -77,6 +77,10 @@ def test_without_a_template_a_message_is_continued():
         encode_chat(tokenizer, [Message(role="system", content="x"), user("y")])
 
 
+def test_very_many_special_strings():
+    assert TOKENIZER.decode(encode_plain(TOKENIZER, "<|im_end|>" * 3000)) == "<|im_end|>" * 3000
+
+
 def test_a_template_that_refuses_is_one_line():
     tokenizer = tiny_tokenizer()
     tokenizer.chat_template = "{{ raise_exception('no system\nrole') }}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 
@@ -56,10 +57,17 @@ def test_every_setting_has_a_flag_with_the_configs_default():
     ("arguments", "words"),
     [
         (["generate", "hi", "--tau", "1.5"], "tau"),
-        (["generate", "hi", "--block-size", "0"], "block_size"),
+        (["generate", "hi", "--block-size", "0"], "block size"),
         (["generate", "hi", "--model", "no such model"], "smollm2-135m"),
         (["fetch", "nothing"], "smollm2-135m"),
-        (["generate", "hi\udcff"], "UTF-8"),
+        (["generate", "hi\udcff"], "surrogate"),
+        (["generate", "hi", "--system", "\udcff"], "system message"),
+        (["generate", "hi", "--stop", "\udcff"], "stop string"),
+        (["generate", ""], "empty"),
+        (["generate", "hi", "--model", "x" * 5000], "cannot be opened"),
+        (["generate", "hi", "--model", "~nosuchuser/m"], "user"),
+        (["generate", "hi", "--model", ""], "smollm2-135m"),
+        (["generate", "hi", "--models-dir", "~nosuchuser"], "user"),
     ],
 )
 def test_bad_input_is_one_line_on_stderr(arguments, words, capsys):
@@ -70,12 +78,47 @@ def test_bad_input_is_one_line_on_stderr(arguments, words, capsys):
     assert captured.out == ""
 
 
-@pytest.mark.parametrize("prompt", ["", "   ", "x" * 5000])
-def test_bad_prompts(folder, prompt, capsys):
-    assert mars("generate", prompt, "--model", folder) == 2
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["x" * 5000], "tokens but the model's context is 256"),
+        (["hi", "--adapter", ""], "neither a folder nor a hub id"),
+        (["hi", "--adapter", "y" * 5000], "cannot be opened"),
+        (["hi", "--mask-token", "9" * 5000], "no token"),
+        (["hi", "--mask-token", "999999"], "outside"),
+    ],
+)
+def test_what_only_the_model_can_refuse(folder, arguments, words, capsys):
+    """One line after the loading message, and no half of a trace on stdout."""
+    assert mars("generate", *arguments, "--model", folder, "--json") == 2
     captured = capsys.readouterr()
-    assert captured.err.splitlines()[-1].startswith("mars: the prompt")
+    complaint = [line for line in captured.err.splitlines() if line != "loading ..."]
+    assert len(complaint) == 1
+    assert complaint[0].startswith("mars: ")
+    assert words in complaint[0]
     assert captured.out == ""
+
+
+@pytest.mark.parametrize(
+    ("environment", "target", "code"),
+    [
+        ({"PYTHONIOENCODING": "ascii"}, "/dev/null", 0),
+        ({}, "/dev/full", 2),
+    ],
+)
+def test_odd_terminals(folder, environment, target, code):
+    command = [sys.executable, "-m", "mars_core.cli", "generate", "é🙂", "--model", folder]
+    with open(target, "w") as output:
+        done = subprocess.run(
+            [*command, "--max-new-tokens", "8", "--temperature", "1.5"],
+            env={**os.environ, **environment},
+            stdout=output,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+        )
+    assert done.returncode == code, done.stderr
+    assert "Traceback" not in done.stderr
 
 
 def test_a_reader_that_goes_away_is_no_error(folder):
@@ -135,4 +178,5 @@ def test_a_tint_does_not_run_over_a_line_end():
 
 
 def test_model_text_cannot_steer_the_terminal():
-    assert terminal.printable("a\x1b[2Jb\r\x07\tc\n") == "a\\x1b[2Jb\\x0d\\x07\tc\n"
+    assert terminal.printable("a\x1b[2Jb\r\tc\n") == "a\\u001b[2Jb\\u000d\tc\n"
+    assert terminal.printable("\x9b2J\u202e\u2066é🙂") == "\\u009b2J\\u202e\\u2066é🙂"

@@ -258,7 +258,7 @@ def test_mode_switches_while_running():
     for event in decode(session, prompt_of(8), config, SPECIAL, control):
         if isinstance(event, Step):
             sizes.append((event.mode, len(event.tokens), len(event.slots)))
-            control.set_mode("one" if event.forward == 2 else event.mode)
+            control.set(mode="one" if event.forward == 2 else event.mode)
     assert sizes[:3] == [("tau", 4, 4), ("tau", 4, 4), ("one", 1, 1)]
     assert sum(size for _, size, _ in sizes) == 20
 
@@ -402,9 +402,10 @@ def test_masks_need_a_mask_token():
         run("llama, untied", [7], DecodeConfig(), SpecialTokens(None, frozenset()))
 
 
-def test_nan_is_an_error_not_a_token():
-    with pytest.raises(MarsError, match="NaN"):
-        scripted_run(lambda p, is_mask: (1, float("nan")), DecodeConfig())
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_nan_is_an_error_not_a_token(value):
+    with pytest.raises(MarsError, match="not a number"):
+        scripted_run(lambda p, is_mask: (1, value), DecodeConfig())
 
 
 # --- batches of one-token decoding --------------------------------------------------------------

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import threading
+from dataclasses import replace
 
 import pytest
 
 from mars_core import trace
 from mars_core.cache import Session
 from mars_core.chat import encode_chat
-from mars_core.config import DecodeConfig
+from mars_core.config import DecodeConfig, SpecialTokens
 from mars_core.control import LiveControl
 from mars_core.decode import decode
 from mars_core.engine import Engine
@@ -61,6 +62,24 @@ def test_the_record_says_what_the_loop_decided(engine, loaded, mode):
     assert done.text == "".join(t.text for s in steps for t in s.tokens) + done.tail
     assert done.decode_ms == pytest.approx(sum(s.ms for s in steps))
     assert all(len(slot.alternatives) == 5 for step in steps for slot in step.slots)
+
+
+def test_large_models_and_large_seeds_fit_the_header(loaded):
+    engine = Engine(replace(loaded, parameters=7_000_000_000))
+    config = DecodeConfig(max_new_tokens=2, seed=2**53 - 1)
+    records = list(engine.generate(MESSAGES, config))
+    assert records[0].model.parameters == 7_000_000_000
+    assert trace.parse_record(trace.dump_record(records[0])).seed == 2**53 - 1
+
+
+def test_bad_input_is_refused_before_anything_is_said(loaded):
+    """At the call, not at the first record: nobody has half a trace."""
+    engine = Engine(replace(loaded, special=SpecialTokens(None, loaded.special.eos_ids)))
+    with pytest.raises(MarsError, match="no mask token"):
+        engine.generate(MESSAGES, DecodeConfig())
+    assert list(engine.generate(MESSAGES, DecodeConfig(mode="one", max_new_tokens=2)))
+    with pytest.raises(MarsError, match="empty"):
+        engine.generate([trace.Message(role="user", content=" ")], DecodeConfig(mode="one"))
 
 
 def test_the_trace_survives_a_file(engine, tmp_path):
@@ -140,7 +159,7 @@ def test_tau_moved_while_running_is_in_the_trace(engine):
     for record in engine.generate(MESSAGES, config, control):
         records.append(record)
         if isinstance(record, trace.StepRecord) and record.forward == 5:
-            control.set_tau(0.0)
+            control.set(tau=0.0)
     moved = [record for record in records if isinstance(record, trace.ControlRecord)]
     assert [(m.forward, m.tau) for m in moved] == [(6, 0.0)]
     assert all(len(s.tokens) == 1 for s in steps_of(records)[:5])

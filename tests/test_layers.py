@@ -25,7 +25,17 @@ LAYERS = [
     {"cli"},
 ]
 LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}
-NO_TORCH = ("events", "config", "control", "acceptance", "trace", "stopwatch", "terminal", "cli")
+NO_TORCH = (
+    "events",
+    "config",
+    "control",
+    "acceptance",
+    "trace",
+    "stopwatch",
+    "terminal",
+    "cli",
+    "chat",
+)
 
 
 def imports(path):

@@ -99,6 +99,12 @@ def test_noise_is_keyed_and_gumbel():
     assert noise.var().item() == pytest.approx(math.pi**2 / 6, abs=0.03)
 
 
+def test_a_tiny_temperature_is_greedy():
+    values = logits()
+    cold = [r.token for r in read(values, DecodeConfig(temperature=1e-40))]
+    assert cold == values.argmax(-1).tolist()
+
+
 def test_draws_follow_the_distribution():
     """Chi-square over 8 tokens, temperature included."""
     scores = logits(1, 8, seed=3) / 4

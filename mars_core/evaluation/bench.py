@@ -19,6 +19,7 @@ from mars_core.config import DecodeConfig, SpecialTokens
 from mars_core.decode import decode
 from mars_core.engine import describe_device, library_versions, synchronizer
 from mars_core.errors import MarsError
+from mars_core.events import Step
 from mars_core.models.load import LoadedModel
 from mars_core.stopwatch import Stopwatch
 from mars_core.trace import Message
@@ -127,9 +128,9 @@ def time_ar(
 
     def ours() -> None:
         session = Session(loaded.model, loaded.context_length)
-        for _ in decode(session, prompt, config, endless):
-            pass
-        texts["ours"] = session.tokens[0][len(prompt) :]
+        events = decode(session, prompt, config, endless)
+        steps = [event for event in events if isinstance(event, Step)]
+        texts["ours"] = [token.token for step in steps for token in step.tokens]
 
     def theirs() -> None:
         texts["generate"] = transformers_generate(loaded, prompt, new_tokens)
@@ -139,9 +140,7 @@ def time_ar(
         name: Timing(*(value / new_tokens for value in (t.median, t.low, t.high)))
         for name, t in times.items()
     }
-    # the last token is committed but never fed, so the session does not hold it
-    same = texts["ours"] == texts["generate"][: len(texts["ours"])]
-    return per_token["generate"], per_token["ours"], same
+    return per_token["generate"], per_token["ours"], texts["ours"] == texts["generate"]
 
 
 def interleave(

@@ -14,7 +14,7 @@ from transformers import PreTrainedModel
 from mars_core.errors import MarsError
 from mars_core.models import hub
 from mars_core.models.progress import Progress
-from mars_core.models.words import one_line
+from mars_core.models.words import folder_at, one_line
 
 CONFIG = "adapter_config.json"
 WEIGHTS = "adapter_model.safetensors"
@@ -31,13 +31,15 @@ class Adapter:
 
 def find_adapter(wanted: str, progress: Progress) -> Adapter:
     """The adapter in folder `wanted`, else on the hub. MarsError when it cannot be used."""
-    path = Path(wanted).expanduser()
-    if path.is_dir():
+    path = folder_at(wanted)
+    if path is not None:
         name, folder = path.resolve().name, path
     elif hub.is_hub_id(wanted):
         name, folder = wanted, hub.required(wanted, f"adapter {wanted}", progress)
     else:
-        raise MarsError(f"adapter {wanted} is neither a folder nor a hub id (org/name)")
+        raise MarsError(
+            f"adapter {one_line(wanted, 80)!r} is neither a folder nor a hub id (org/name)"
+        )
     if not (folder / WEIGHTS).is_file():
         pickled = (folder / "adapter_model.bin").is_file()
         found = "only pickled weights, which could run code" if pickled else f"no {WEIGHTS}"

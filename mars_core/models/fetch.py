@@ -18,7 +18,7 @@ from mars_core.errors import MarsError
 from mars_core.models import hub, package
 from mars_core.models.catalog import MEGABYTE, ModelEntry, PackagedWeights
 from mars_core.models.progress import Progress, silent
-from mars_core.models.words import is_disk_full, one_line
+from mars_core.models.words import expanded, is_disk_full, one_line
 
 MODELS_DIR_VARIABLE = "MARS_MODELS_DIR"
 MODELS_DIR_FLAG = "--models-dir"
@@ -29,9 +29,9 @@ RECORD_FORMAT = 1  # raised when a conversion changes, so that an older one is m
 def models_dir(override: Path | None = None) -> Path:
     """Where fetched models live: `override`, else MARS_MODELS_DIR, else the user's cache."""
     if override is not None:
-        return override.expanduser()
+        return expanded(override)
     if named := os.environ.get(MODELS_DIR_VARIABLE):
-        return Path(named).expanduser()
+        return expanded(named)
     return user_cache_path("mars-studio") / "models"
 
 
@@ -51,9 +51,9 @@ def fetch(entry: ModelEntry, directory: Path, progress: Progress = silent) -> Pa
     weights are. Raises MarsError.
     """
     folder = directory / entry.name
-    if is_fetched(entry, directory):
-        return folder
     try:
+        if is_fetched(entry, directory):
+            return folder
         directory.mkdir(parents=True, exist_ok=True)
         with _locked(directory / f".{entry.name}.lock", progress):
             if not is_fetched(entry, directory):

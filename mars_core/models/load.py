@@ -22,7 +22,7 @@ from mars_core.models.hardware import choose_arithmetic, choose_device
 from mars_core.models.hush import quiet
 from mars_core.models.packing import pack_linears
 from mars_core.models.progress import Progress, silent
-from mars_core.models.words import one_line
+from mars_core.models.words import folder_at, one_line
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +89,7 @@ def load(
     where = choose_device(device)
     how = choose_arithmetic(dtype, where, allow_packing=packing)
     found = resolve(name, fetch.models_dir(models_dir), progress)
-    used = adapters.find_adapter(adapter, progress) if adapter else None
+    used = None if adapter is None else adapters.find_adapter(adapter, progress)
     raw = checks.read_raw_config(found.folder, found.name)
     config = checks.parse_config(raw, found.name)
     checks.check_supported(config, found.name)
@@ -140,8 +140,8 @@ def resolve(name: str, directory: Path, progress: Progress) -> Found:
         # the catalogue's stand-in for a mask may change without another fetch
         record = {**fetch.read_record(folder), "mask_token_id": entry.mask_id}
         return Found(folder, name, str(record.get("source")), record)
-    path = Path(name).expanduser()
-    if path.is_dir():
+    path = folder_at(name)
+    if path is not None:
         label = path.resolve().name
         return Found(path, label, f"folder {label}", fetch.read_record(path))
     if hub.is_hub_id(name):

@@ -78,7 +78,7 @@ def chosen_mask(
     """The mask's id: `wanted` (a token or a decimal id), else the declared one."""
     if wanted is None:
         return declared.mask_id
-    if wanted.isdecimal():
+    if wanted.isdecimal() and len(wanted) < 12:
         return int(wanted)
     found = tokenizer.get_vocab().get(wanted)
     if found is None:

@@ -1,9 +1,12 @@
-"""Library errors in words: one line, without addresses. No torch."""
+"""What people named and what libraries complained of, in plain words. No torch."""
 
 from __future__ import annotations
 
 import errno
 import re
+from pathlib import Path
+
+from mars_core.errors import MarsError
 
 MAX_LENGTH = 200
 _ADDRESS = re.compile(r"\w+://\S+|host='[^']*'|port=\d+")
@@ -14,6 +17,23 @@ def one_line(text: object, limit: int = MAX_LENGTH) -> str:
     """`text` on one line, addresses left out, cut to at most `limit` characters."""
     words = _SPACE.sub(" ", _ADDRESS.sub("(address)", str(text))).strip().rstrip(".")
     return words if len(words) <= limit else words[: limit - 3].rstrip() + "..."
+
+
+def expanded(text: str | Path) -> Path:
+    """The path with `~` resolved; MarsError where it names an unknown user."""
+    try:
+        return Path(text).expanduser()
+    except RuntimeError:
+        raise MarsError(f"{one_line(text, 80)} names a user this machine does not know") from None
+
+
+def folder_at(text: str) -> Path | None:
+    """The folder that `text` names, or None; MarsError where one may not even look."""
+    path = expanded(text)
+    try:
+        return path if text and path.is_dir() else None
+    except (OSError, ValueError) as error:
+        raise MarsError(f"{one_line(text, 80)} cannot be opened: {one_line(error, 80)}") from None
 
 
 def is_disk_full(error: BaseException) -> bool:

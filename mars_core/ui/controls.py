@@ -8,11 +8,9 @@ from typing import NamedTuple
 import gradio as gr
 from gradio.components import Component
 
-from mars_core.config import MAX_BLOCK_SIZE, DecodeConfig
+from mars_core.config import DecodeConfig
 from mars_core.ui import view
 from mars_core.ui.presets import load_presets
-
-MAX_TOKENS = 2048
 
 
 class Inputs(NamedTuple):
@@ -81,15 +79,15 @@ def rail(facts: view.ModelFacts) -> Rail:
 def _settings(defaults: DecodeConfig) -> tuple[Component, ...]:
     """The quieter settings, in the order of `Inputs`."""
     with gr.Row(elem_id="sizes"):
-        block_size = _number(defaults.block_size, "Block size", 1, MAX_BLOCK_SIZE)
-        max_tokens = _number(defaults.max_new_tokens, "Max tokens", 1, MAX_TOKENS)
+        block_size = _number(defaults.block_size, "Block size")
+        max_tokens = _number(defaults.max_new_tokens, "Max tokens")
     with gr.Accordion("More settings", open=False, elem_id="more"):
         with gr.Row():
-            temperature = _number(defaults.temperature, "Temperature", 0, 5, 0.1)
-            top_p = _number(defaults.top_p, "Top-p", 0.01, 1, 0.01)
+            temperature = _number(defaults.temperature, "Temperature", 0.1)
+            top_p = _number(defaults.top_p, "Top-p", 0.01)
         with gr.Row():
-            penalty = _number(defaults.repetition_penalty, "Repetition penalty", 0.1, 10, 0.05)
-            seed = _number(defaults.seed, "Seed", 0, 2**53 - 1)
+            penalty = _number(defaults.repetition_penalty, "Repetition penalty", 0.05)
+            seed = _number(defaults.seed, "Seed")
         metric = gr.Dropdown(
             [("Probability", "probability"), ("Margin", "margin"), ("Entropy", "entropy")],
             value=defaults.metric,
@@ -99,13 +97,7 @@ def _settings(defaults: DecodeConfig) -> tuple[Component, ...]:
     return block_size, max_tokens, temperature, top_p, penalty, seed, metric, last
 
 
-def _number(value: float, label: str, low: float, high: float, step: float = 1) -> gr.Number:
-    return gr.Number(
-        value,
-        label=label,
-        minimum=low,
-        maximum=high,
-        step=step,
-        precision=0 if step == 1 else None,
-        min_width=0,
-    )
+def _number(value: float, label: str, step: float = 1) -> gr.Number:
+    """A number field without limits of its own: Gradio would drop a value outside of them, with
+    nothing to be seen, before anything here could say what is allowed."""
+    return gr.Number(value, label=label, step=step, min_width=0)

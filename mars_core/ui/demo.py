@@ -7,6 +7,8 @@ so nothing is rendered again, and `watch` hands the value to the player.
 
 from __future__ import annotations
 
+import errno
+import socket
 from typing import Any
 
 import gradio as gr
@@ -35,6 +37,13 @@ watch("value", () => player.feed(props.value));
 player.feed(props.value);
 window.marsPlayer = player;
 """
+
+# while a number is being typed it may be out of range or nothing at all (then: as before)
+TAU_IN_RANGE = """(mode, tau) => {
+  const typed = typeof tau === "number" && Number.isFinite(tau);
+  window.marsTau = typed ? Math.min(1, Math.max(0, tau)) : (window.marsTau ?? 1);
+  return [mode, window.marsTau];
+}"""
 
 
 def build_demo(engine: Generates) -> gr.Blocks:
@@ -82,10 +91,12 @@ def _wire(demo: gr.Blocks, handlers: Handlers, controls: Rail, player: gr.HTML) 
     player.gap(handlers.whole, None, player, queue=False, **hidden)
     controls.stop.click(handlers.stop, None, None, **at_once)
     gr.on(
-        [inputs.tau.input, inputs.mode.input],
+        # `change` too: a number typed beside the slider is brought into range without an `input`
+        [inputs.tau.input, inputs.tau.change, inputs.mode.input],
         handlers.steer,
         [inputs.mode, inputs.tau],
         controls.note,
+        js=TAU_IN_RANGE,
         queue=False,
         concurrency_limit=None,
         trigger_mode="always_last",
@@ -130,21 +141,30 @@ def launch_options() -> dict[str, Any]:
 def launch(demo: gr.Blocks, host: str, port: int | None) -> str:
     """Start serving the page in the background, never shared; returns its address.
 
-    port: None takes a free one. Raises MarsError for a busy port.
+    port: None or 0 takes a free one. Raises MarsError where it cannot listen there.
     """
-    try:
-        _, address, _ = demo.launch(
-            server_name=host,
-            server_port=port,
-            share=False,
-            run_history=False,
-            footer_links=["api"],
-            quiet=True,  # Gradio's own words would advertise public links
-            prevent_thread_lock=True,
-            **launch_options(),
-        )
-    except OSError as error:
-        if "empty port" not in str(error):
-            raise
-        raise MarsError(f"port {port} of {host} is in use; choose another with --port") from None
+    check_address(host, port or 0)
+    _, address, _ = demo.launch(
+        server_name=host,
+        server_port=port or None,
+        share=False,
+        run_history=False,
+        footer_links=["api"],
+        quiet=True,  # Gradio's own words would advertise public links
+        prevent_thread_lock=True,
+        **launch_options(),
+    )
     return str(address)
+
+
+def check_address(host: str, port: int) -> None:
+    """Raise MarsError unless one can listen there; Gradio calls every such failure a busy port."""
+    try:
+        family = socket.getaddrinfo(host, port)[0][0]
+        socket.create_server((host, port), family=family).close()
+    except OSError as error:
+        taken = error.errno == errno.EADDRINUSE
+        problem = "in use" if taken else f"not to be had ({error.strerror})"
+        raise MarsError(
+            f"port {port} of {host} is {problem}; choose another with --port or --host"
+        ) from None

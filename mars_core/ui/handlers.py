@@ -113,10 +113,8 @@ class Handlers:
         with closing(cast(Generator[AnyRecord, None, None], records)):
             yield from view.batched_lines(records, time.monotonic)
 
-    def steer(self, request: gr.Request, mode: Mode, tau: float | None) -> Any:
+    def steer(self, request: gr.Request, mode: Mode, tau: float) -> Any:
         """Mode or tau was moved: tell the run that is going on, and explain the position."""
-        if tau is None:  # the number beside the slider is being typed
-            return gr.skip()
         self.runs.set(_visitor(request), mode, float(tau))
         return view.note_html(mode, float(tau))
 
@@ -155,12 +153,17 @@ def _config(
     return DecodeConfig(
         mode=mode,
         tau=tau,
-        block_size=block_size,
-        max_new_tokens=max_new_tokens,
+        block_size=_whole(block_size),
+        max_new_tokens=_whole(max_new_tokens),
         temperature=temperature,
         top_p=top_p,
         repetition_penalty=repetition_penalty,
-        seed=seed,
+        seed=_whole(seed),
         metric=metric,
         use_last_mask=use_last_mask,
     )
+
+
+def _whole(number: float) -> int:
+    """4.0 as 4, since number fields and JSON do not tell them apart; the rest is for the config."""
+    return int(number) if isinstance(number, float) and number.is_integer() else number  # type: ignore[return-value]

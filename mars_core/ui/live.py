@@ -61,8 +61,7 @@ class LiveRuns:
     def set(self, visitor: str, mode: Mode, tau: float) -> None:
         """Steer the visitor's newest run, if one is going on or waiting."""
         if control := self._latest(visitor):
-            control.set_mode(mode)
-            control.set_tau(tau)
+            control.set(mode=mode, tau=tau)
 
     def stop(self, visitor: str) -> None:
         """Stop the visitor's run before its next forward."""

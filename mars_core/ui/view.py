@@ -169,7 +169,7 @@ def tau_note(mode: Mode, tau: float) -> str:
     if tau >= 1:
         return "Exact: one token per pass, enforced. The text is that of one-token decoding."
     if tau <= 0:
-        return "Every guess is accepted, whatever its confidence."
+        return "Any confidence is enough."
     return f"A further token is accepted while its confidence is at least {tau:g}."
 
 

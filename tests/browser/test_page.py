@@ -248,6 +248,46 @@ def test_an_empty_prompt_is_answered_with_a_sentence(page, address):
     assert page.locator(".mars-notice").inner_text() == ""
 
 
+@pytest.mark.parametrize(
+    ("field", "value", "words"),
+    [
+        (0, "0", "Block size is 0: it must be a whole number from 1 to 64."),
+        (0, "2.5", "Block size is 2.5"),
+        (0, "", "Block size is missing"),
+        (1, "-3", "Max new tokens is -3"),
+    ],
+)
+def test_a_number_out_of_range_is_answered_with_a_sentence(page, address, field, value, words):
+    open_page(page, address)
+    number = page.locator("#sizes input").nth(field)
+    usual = number.input_value()
+    number.fill(value)
+    ask(page, "Hello.")
+    page.wait_for_function("document.querySelector('.mars-notice').textContent")
+    assert words in page.locator(".mars-notice").inner_text()
+    assert records(page) == []
+    # nothing is lost: set right, the same prompt runs
+    number.fill(usual)
+    page.click("#generate")
+    wait_forwards(page, 1)
+    assert page.locator(".mars-notice").inner_text() == ""
+
+
+def test_a_tau_typed_out_of_range_is_brought_into_it_everywhere(page, address):
+    open_page(page, address)
+    page.fill("#sizes input >> nth=1", "120")
+    ask(page, "Hello.")
+    wait_forwards(page, 3)
+    number = page.locator("#tau input[type=number]")
+    number.fill("")
+    number.fill("5")
+    number.press("Tab")
+    page.wait_for_function("window.marsPlayer.records.some(r => r.type == 'control' && r.tau == 1)")
+    page.wait_for_function("document.querySelector('#note').textContent.includes('Exact')")
+    assert number.input_value() == "1"
+    assert "Error" not in page.locator("#note").inner_text()
+
+
 def test_a_prompt_is_never_executed(page, address):
     open_page(page, address)
     ask(page, PAYLOAD)

@@ -103,7 +103,6 @@ def build_wheel(folder: Path) -> ModelEntry:
     source.unlink()
     return ModelEntry(
         name="tiny",
-        title="Tiny",
         licence="Apache-2.0",
         hub_id="nobody/tiny",
         disk_bytes=10_000_000,

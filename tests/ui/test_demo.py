@@ -10,7 +10,7 @@ from gradio_client.exceptions import AppError
 from mars_core.config import DecodeConfig
 from mars_core.errors import MarsError
 from mars_core.trace import DoneRecord, Header, StepRecord, parse_record
-from mars_core.ui.demo import build_demo, launch, launch_options
+from mars_core.ui.demo import build_demo, check_address, launch, launch_options
 from mars_core.ui.handlers import Handlers
 from mars_core.ui.view import Transcript
 from tests.ui.scripted import EOS, ScriptedEngine
@@ -209,6 +209,20 @@ def test_a_busy_port_is_one_line(served):
     port = int(demo.local_url.rstrip("/").rsplit(":", 1)[1])
     with pytest.raises(MarsError, match=f"port {port} .* in use"):
         launch(build_demo(engine), "127.0.0.1", port)
+
+
+@pytest.mark.parametrize("host", ["203.0.113.9", "nonsense.invalid"])
+def test_an_address_that_is_not_ours_is_one_line(host):
+    with pytest.raises(MarsError, match="not to be had") as caught:
+        check_address(host, 0)
+    assert "in use" not in str(caught.value)
+
+
+def test_whole_numbers_may_come_as_floats(client):
+    records = parse(client.predict("Hi", max_new_tokens=4.0, seed=2.0, api_name="/generate"))
+    settings = records[0].settings
+    assert (settings["max_new_tokens"], settings["seed"]) == (4, 2)
+    assert isinstance(settings["max_new_tokens"], int)
 
 
 def test_defaults_of_page_and_endpoint_agree():

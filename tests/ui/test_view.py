@@ -137,7 +137,7 @@ def test_tau_note_says_when_one_token_is_enforced():
     assert "one token per pass, enforced" in view.tau_note("tau", 1.0)
     assert "at least 0.35" in view.tau_note("tau", 0.35)
     assert "not used" in view.tau_note("one", 0.5)
-    assert "Every guess" in view.tau_note("tau", 0.0)
+    assert "Any confidence" in view.tau_note("tau", 0.0)
 
 
 def test_html_is_escaped():
