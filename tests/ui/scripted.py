@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
+from dataclasses import asdict
 from types import SimpleNamespace
 
 from mars_core import trace
@@ -171,6 +172,6 @@ def header(messages: Sequence[trace.Message], config: DecodeConfig) -> trace.Hea
         device="cpu",
         versions={},
         prompt=trace.Prompt(messages=tuple(messages), text=messages[-1].content, tokens=8),
-        settings={"mode": config.mode, "tau": config.tau},
+        settings={**asdict(config), "stop": list(config.stop)},
         seed=config.seed,
     )
