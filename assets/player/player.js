@@ -186,7 +186,10 @@ const createPlayer = (() => {
         ui.live.textContent = "Generating.";
         setState("running");
       },
-      prefill: (record) => (totals.prefill = (totals.prefill || 0) + record.ms),
+      prefill(record) {
+        totals.prefill = (totals.prefill || 0) + record.ms;
+        ui.values.prefill.title = record.reused ? `${record.reused} of the tokens were in the cache` : "";
+      },
       forward: (record) => (totals.ms += record.ms),
       control(record, into) {
         const next = { mode: record.mode, tau: record.tau };
