@@ -35,7 +35,7 @@ def test_packages_are_pinned_and_hashed():
 
 
 def test_a_hub_only_entry_needs_no_package():
-    entry = catalog.ModelEntry("n", "t", "MIT", "org/name", disk_bytes=1)
+    entry = catalog.ModelEntry("n", "MIT", "org/name", disk_bytes=1)
     assert entry.package is None
     assert entry.mask_id is None
     with pytest.raises(dataclasses.FrozenInstanceError):
