@@ -312,8 +312,8 @@ def read_trace(source: Path | bytes) -> list[AnyRecord]:
     try:
         with io.BytesIO(source) if isinstance(source, bytes) else source.open("rb") as file:
             return list(_parse_lines(file))
-    except OSError as error:
-        raise TraceError(f"cannot read the trace: {error.strerror or error}") from None
+    except (OSError, ValueError) as error:  # ValueError: a path with a null byte
+        raise TraceError(f"cannot read the trace: {_one_line(str(error))}") from None
 
 
 def _parse_lines(file: IO[bytes]) -> Iterator[AnyRecord]:

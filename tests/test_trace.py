@@ -261,6 +261,8 @@ def test_limits(monkeypatch):
 def test_missing_file_is_one_line(tmp_path):
     with pytest.raises(TraceError, match="cannot read the trace"):
         read_trace(tmp_path / "nothing.jsonl")
+    with pytest.raises(TraceError, match="cannot read the trace"):
+        read_trace(tmp_path / "null\0byte")
 
 
 @given(st.data())

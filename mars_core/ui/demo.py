@@ -115,6 +115,7 @@ def model_facts(loaded: Any) -> view.ModelFacts:
         dtype=str(loaded.dtype).removeprefix("torch."),
         device=str(getattr(loaded.device, "type", loaded.device)),
         parameters=loaded.parameters,
+        dtype_reason=loaded.dtype_reason,
     )
 
 

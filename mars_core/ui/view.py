@@ -24,7 +24,10 @@ PageState = Literal["waiting", "idle", "error", "failed"]
 
 
 class ModelFacts(NamedTuple):
-    """What the page tells of the loaded model. device: a torch device type, as "cpu"."""
+    """What the page tells of the loaded model.
+
+    device: a torch device type, as "cpu". dtype_reason: why this number format.
+    """
 
     name: str
     trained: bool
@@ -32,6 +35,7 @@ class ModelFacts(NamedTuple):
     dtype: str
     device: str
     parameters: int
+    dtype_reason: str = ""
 
 
 def record_line(record: AnyRecord) -> str:
@@ -184,7 +188,8 @@ def head_html(model: ModelFacts) -> str:
     """Title and model line. Escaped: a model's name may come from a folder's."""
     return (
         '<div class="studio-head"><h1><span class="studio-mark" aria-hidden="true"></span>'
-        f"MARS Studio</h1><p>{escape(model_line(model))}</p></div>"
+        f'MARS Studio</h1><p title="{escape(model.dtype_reason)}">'
+        f"{escape(model_line(model))}</p></div>"
     )
 
 
