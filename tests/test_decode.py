@@ -154,6 +154,16 @@ def test_one_token_mode_is_greedy_generate(name, penalty):
     assert ours == theirs
 
 
+@pytest.mark.parametrize("mode", ["one", "tau"])
+def test_attention_without_sdpa_takes_an_additive_mask(mode):
+    eager = tiny_llama(seed=1, sharpen=6)
+    eager.set_attn_implementation("eager")
+    config = DecodeConfig(mode=mode, tau=0.3, max_new_tokens=30)
+    prompt = prompt_of(11)
+    ours = committed(list(decode(Session(eager, CONTEXT), prompt, config, SPECIAL)))
+    assert ours == reference_decode(eager, prompt, config, SPECIAL)
+
+
 @pytest.mark.parametrize("name", MODELS)
 @pytest.mark.parametrize("temperature", [0.0, 0.8])
 def test_tau_one_is_one_token_mode(name, temperature):
