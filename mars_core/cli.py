@@ -8,7 +8,7 @@ import json
 import os
 import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import fields
+from dataclasses import asdict, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, get_args
 
@@ -79,7 +79,7 @@ def build_parser() -> argparse.ArgumentParser:
         "bench", help="time forwards, and AR against transformers", allow_abbrev=False
     )
     add_model_arguments(bench)
-    bench.add_argument("--repeats", type=int, default=5, help="interleaved repeats (default 5)")
+    bench.add_argument("--repeats", type=int, default=7, help="interleaved repeats (%(default)s)")
     bench.add_argument("--max-new-tokens", type=int, default=128, help="tokens of each AR run")
     bench.add_argument("--json", action="store_true", help="print JSON instead of tables")
     bench.set_defaults(run=run_bench)
@@ -219,7 +219,7 @@ def run_bench(args: argparse.Namespace) -> int:
     from mars_core.evaluation.bench import bench, table
 
     result = bench(loaded, args.repeats, args.max_new_tokens)
-    print(json.dumps(result.as_dict(), indent=1) if args.json else table(result))
+    print(json.dumps(asdict(result), indent=1) if args.json else table(result))
     return 0
 
 
