@@ -40,7 +40,7 @@ def serve(args: argparse.Namespace) -> None:
     from mars_core.engine import Engine
     from mars_core.ui.demo import build_demo, launch
 
-    print(f"{loaded.name}: {loaded.dtype}, {loaded.dtype_reason}", file=sys.stderr)
+    print(f"{loaded.name}: {loaded.dtype_name}, {loaded.dtype_reason}", file=sys.stderr)
     demo = build_demo(Engine(loaded))
     print(f"MARS Studio: {launch(demo, args.host, args.port)} (Ctrl-C ends it)", file=sys.stderr)
     demo.block_thread()

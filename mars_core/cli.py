@@ -16,7 +16,7 @@ from mars_core import __version__, terminal, trace
 from mars_core.chat import check_messages
 from mars_core.config import DecodeConfig, Device, DtypeName, Metric, Mode
 from mars_core.errors import MarsError
-from mars_core.models.catalog import DEFAULT_MODEL
+from mars_core.models import catalog
 
 if TYPE_CHECKING:
     from mars_core.models.load import LoadedModel
@@ -26,9 +26,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line; the exit code. 2 means bad input, said in one line on stderr."""
     args = build_parser().parse_args(argv)
     for stream in (sys.stdout, sys.stderr):
-        if isinstance(
-            stream, io.TextIOWrapper
-        ):  # a terminal that cannot show a character is no error
+        if isinstance(stream, io.TextIOWrapper):
+            # a terminal that cannot show a character is no error
             stream.reconfigure(errors="replace")
     try:
         code = int(args.run(args))
@@ -71,7 +70,9 @@ def build_parser() -> argparse.ArgumentParser:
     generate.set_defaults(run=run_generate)
 
     fetch = commands.add_parser("fetch", help="download a model ahead of time", allow_abbrev=False)
-    fetch.add_argument("model", nargs="?", default=DEFAULT_MODEL, help="name from the catalogue")
+    fetch.add_argument(
+        "model", nargs="?", default=catalog.DEFAULT_MODEL, help="name from the catalogue"
+    )
     add_models_dir(fetch)
     fetch.set_defaults(run=run_fetch)
 
@@ -97,7 +98,9 @@ def add_models_dir(parser: argparse.ArgumentParser) -> None:
 def add_model_arguments(parser: argparse.ArgumentParser) -> None:
     """Which weights, and where they run; shared with app.py."""
     parser.add_argument(
-        "--model", default=DEFAULT_MODEL, help="catalogue name, folder or hub id (%(default)s)"
+        "--model",
+        default=catalog.DEFAULT_MODEL,
+        help="catalogue name, folder or hub id (%(default)s)",
     )
     parser.add_argument("--adapter", help="PEFT adapter to merge: folder or hub id")
     parser.add_argument("--mask-token", help="token (or its id) to use as [MASK]")
@@ -200,7 +203,7 @@ def print_stream(records: Iterator[trace.AnyRecord]) -> None:
 
 def run_fetch(args: argparse.Namespace) -> int:
     """Download and convert a catalogue model."""
-    from mars_core.models import catalog, fetch
+    from mars_core.models import fetch
     from mars_core.models.progress import TerminalProgress
 
     entry = catalog.find(args.model)

@@ -217,11 +217,14 @@ def masks_for(
     if settings.mode == "one":
         return []
     count = min(config.slots, room) - 1
-    if not count:
-        return []
+    return [mask_token(special)] * count if count else []
+
+
+def mask_token(special: SpecialTokens) -> int:
+    """The mask's id; MarsError where the model has none."""
     if special.mask_id is None:
         raise MarsError("this model has no mask token; name one with --mask-token or use mode one")
-    return [special.mask_id] * count
+    return special.mask_id
 
 
 def accepted_slots(settings: LiveSettings, slots: Sequence[Reading]) -> int:

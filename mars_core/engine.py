@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
+from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
@@ -17,9 +18,10 @@ from mars_core import trace
 from mars_core.cache import Session
 from mars_core.chat import encode_chat
 from mars_core.config import DecodeConfig
-from mars_core.control import Control, LiveControl, LiveSettings
-from mars_core.decode import check_prompt, decode, masks_for
+from mars_core.control import Control, LiveControl
+from mars_core.decode import check_prompt, decode, mask_token
 from mars_core.events import ControlChanged, Done, Event, Prefill, Slot, Step
+from mars_core.models.hardware import synchronizer
 from mars_core.models.hush import quiet
 from mars_core.models.load import LoadedModel
 from mars_core.stopwatch import Stopwatch
@@ -59,7 +61,8 @@ class Engine:
         with quiet():  # a prompt that is too long gets our own words below
             ids, text = encode_chat(self.loaded.tokenizer, messages)
         check_prompt(ids, self.loaded.context_length)
-        masks_for(LiveSettings(config.mode, config.tau), config, self.loaded.special, config.slots)
+        if config.mode == "tau" and config.slots > 1:
+            mask_token(self.loaded.special)
         prompt = trace.Prompt(messages=tuple(messages), text=text, tokens=len(ids))
         return self._run(ids, prompt, config, control or LiveControl(config))
 
@@ -210,7 +213,7 @@ def header(loaded: LoadedModel, prompt: trace.Prompt, config: DecodeConfig) -> t
             block_size=loaded.block_size,
             context_length=loaded.context_length,
         ),
-        dtype=str(loaded.dtype).removeprefix("torch."),
+        dtype=loaded.dtype_name,
         dtype_reason=loaded.dtype_reason,
         device=describe_device(loaded),
         versions=library_versions(),
@@ -218,15 +221,6 @@ def header(loaded: LoadedModel, prompt: trace.Prompt, config: DecodeConfig) -> t
         settings={**asdict(config), "stop": list(config.stop)},  # as JSON gives it back
         seed=config.seed,
     )
-
-
-def synchronizer(device: torch.device) -> Callable[[], None]:
-    """A function that waits for `device` to finish its queue."""
-    if device.type == "cuda":
-        return lambda: torch.cuda.synchronize(device)
-    if device.type == "mps":
-        return torch.mps.synchronize
-    return lambda: None
 
 
 def describe_device(loaded: LoadedModel) -> str:
@@ -238,6 +232,7 @@ def describe_device(loaded: LoadedModel) -> str:
     return f"{name}, {processor_name()}, {torch.get_num_threads()} threads{packed}"
 
 
+@cache
 def processor_name() -> str:
     """The processor's marketing name where the system tells it, else its architecture."""
     try:
@@ -248,6 +243,7 @@ def processor_name() -> str:
     return names[0] if names else platform.machine()
 
 
+@cache
 def library_versions() -> dict[str, str]:
     """Versions of Python and of the libraries that can change a number."""
     found = {"python": platform.python_version()}

@@ -17,9 +17,10 @@ from mars_core.cache import Session
 from mars_core.chat import encode_chat
 from mars_core.config import DecodeConfig, SpecialTokens
 from mars_core.decode import decode
-from mars_core.engine import describe_device, library_versions, synchronizer
+from mars_core.engine import describe_device, library_versions
 from mars_core.errors import MarsError
 from mars_core.events import Step
+from mars_core.models.hardware import synchronizer
 from mars_core.models.load import LoadedModel
 from mars_core.stopwatch import Stopwatch
 from mars_core.trace import Message
@@ -82,7 +83,7 @@ def bench(loaded: LoadedModel, repeats: int, new_tokens: int) -> BenchResult:
         model=loaded.name,
         weights=loaded.weights,
         device=describe_device(loaded),
-        dtype=str(loaded.dtype).removeprefix("torch."),
+        dtype=loaded.dtype_name,
         versions=library_versions(),
         repeats=repeats,
         cached_tokens=CACHED_TOKENS,

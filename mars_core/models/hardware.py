@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, cast
@@ -14,6 +14,7 @@ from torch import nn
 from mars_core.config import Device, DtypeName, check_choice
 from mars_core.errors import MarsError
 from mars_core.models.packing import PackedLinear
+from mars_core.stopwatch import Stopwatch
 
 DTYPES: dict[str, torch.dtype] = {
     "float32": torch.float32,
@@ -83,11 +84,11 @@ def choose_arithmetic(
 
 
 def fastest(dtype: torch.dtype, device: torch.device, allow_packing: bool) -> tuple[bool, float]:
-    """Whether packed linear layers are the faster ones, and the seconds of the faster."""
+    """Whether packed linear layers are the faster ones, and the milliseconds of the faster."""
     if device.type == "cuda":
         return False, 0.0
-    plain = linear_seconds(dtype, device, False)
-    packed = linear_seconds(dtype, device, True) if allow_packing else math.inf
+    plain = linear_ms(dtype, device, False)
+    packed = linear_ms(dtype, device, True) if allow_packing else math.inf
     return packed < plain, min(packed, plain)
 
 
@@ -101,8 +102,8 @@ def _noun(device: torch.device) -> str:
 
 @lru_cache
 @torch.inference_mode()
-def linear_seconds(dtype: torch.dtype, device: torch.device, packed: bool) -> float:
-    """Seconds of a few linear layers, summed over the shapes of decoding.
+def linear_ms(dtype: torch.dtype, device: torch.device, packed: bool) -> float:
+    """Milliseconds of a few linear layers, summed over the shapes of decoding.
 
     Several weights take turns, as in a model, so that not only the nearest cache is measured. The
     best round counts: whatever else the machine is doing only ever adds time. Infinite where the
@@ -117,22 +118,23 @@ def linear_seconds(dtype: torch.dtype, device: torch.device, packed: bool) -> fl
             layers = [PackedLinear(cast(nn.Linear, layer)) for layer in layers]
         inputs = [torch.ones(rows, PROBE_WIDTH, dtype=dtype, device=device) for rows in PROBE_ROWS]
 
-        def run() -> float:
-            _synchronise(device)
-            start = time.perf_counter()
+        def work() -> None:
             for x in inputs:
                 for layer in layers:
                     layer(x)
-            _synchronise(device)
-            return time.perf_counter() - start
 
-        run()
-        return min(run() for _ in range(PROBE_ROUNDS))
+        watch = Stopwatch(synchronize=synchronizer(device))
+        watch.run(work)
+        return min(watch.run(work) for _ in range(PROBE_ROUNDS))
     except (RuntimeError, TypeError, AttributeError):
         # a format or an operator that this torch does not have here
         return math.inf
 
 
-def _synchronise(device: torch.device) -> None:
+def synchronizer(device: torch.device) -> Callable[[], None]:
+    """A function that waits for `device` to finish its queue."""
+    if device.type == "cuda":
+        return lambda: torch.cuda.synchronize(device)
     if device.type == "mps":
-        torch.mps.synchronize()
+        return torch.mps.synchronize
+    return lambda: None

@@ -55,6 +55,11 @@ class LoadedModel:
     parameters: int
     licence: str | None
 
+    @property
+    def dtype_name(self) -> str:
+        """The number format as a person writes it, e.g. "float32"."""
+        return str(self.dtype).removeprefix("torch.")
+
 
 @dataclass(frozen=True, slots=True)
 class Found:

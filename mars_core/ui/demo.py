@@ -112,7 +112,7 @@ def model_facts(loaded: Any) -> view.ModelFacts:
         name=loaded.name,
         trained=loaded.trained,
         block_size=loaded.block_size,
-        dtype=str(loaded.dtype).removeprefix("torch."),
+        dtype=loaded.dtype_name,
         device=str(getattr(loaded.device, "type", loaded.device)),
         parameters=loaded.parameters,
         dtype_reason=loaded.dtype_reason,

@@ -112,7 +112,7 @@ def test_auto_dtype_says_why(folder):
 def test_the_probe_decides(monkeypatch, seconds, dtype, packed, words):
     kinds = [(d, p) for d in (torch.float32, torch.bfloat16) for p in (False, True)]
     table = dict(zip(kinds, seconds, strict=True))
-    monkeypatch.setattr(hardware, "linear_seconds", lambda kind, _, packed: table[kind, packed])
+    monkeypatch.setattr(hardware, "linear_ms", lambda kind, _, packed: table[kind, packed])
     choice = hardware.choose_arithmetic("auto", torch.device("cpu"))
     assert (choice.dtype, choice.packed) == (dtype, packed)
     assert choice.reason == f"{words} on this processor (probe)"
@@ -123,8 +123,8 @@ def test_the_probe_decides(monkeypatch, seconds, dtype, packed, words):
 
 
 def test_what_cannot_be_computed_is_infinitely_slow():
-    assert hardware.linear_seconds(torch.float64, torch.device("cpu"), True) == math.inf
-    assert hardware.linear_seconds(torch.float32, torch.device("cpu"), False) < math.inf
+    assert hardware.linear_ms(torch.float64, torch.device("cpu"), True) == math.inf
+    assert hardware.linear_ms(torch.float32, torch.device("cpu"), False) < math.inf
 
 
 def test_a_packed_model_says_the_same(folder, monkeypatch):

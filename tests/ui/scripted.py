@@ -22,7 +22,7 @@ def loaded(**changes: object) -> SimpleNamespace:
         "name": "scripted",
         "trained": False,
         "block_size": None,
-        "dtype": "torch.float32",
+        "dtype_name": "float32",
         "dtype_reason": "asked for",
         "device": SimpleNamespace(type="cpu"),
         "parameters": 134_515_008,
