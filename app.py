@@ -1,13 +1,16 @@
-"""MARS Studio: load a model and serve the page."""
+"""MARS Studio: serve the page and load a model."""
 
 from __future__ import annotations
 
 import argparse
 import sys
+from concurrent.futures import Future
+from typing import Any
 
 from mars_core.cli import add_model_arguments, load_model
-from mars_core.config import check_range
+from mars_core.config import DecodeConfig, check_range
 from mars_core.errors import MarsError
+from mars_core.models.names import check_known
 
 
 def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
@@ -34,16 +37,32 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def serve(args: argparse.Namespace) -> None:
-    """Load, build, launch."""
+    """Open the page first, since that is quick; load the model while it is already there."""
+    check_known(args.model)
+
+    from mars_core.ui.demo import build_demo, launch
+
+    engine: Future[Any] = Future()
+    demo = build_demo(engine, args.model)
+    print(f"MARS Studio: {launch(demo, args.host, args.port)} (Ctrl-C ends it)", file=sys.stderr)
+    try:
+        engine.set_result(load_engine(args))
+    except MarsError as error:
+        engine.set_exception(error)
+        raise
+    demo.block_thread()
+
+
+def load_engine(args: argparse.Namespace) -> Any:
+    """The engine, warmed up for the page's settings."""
     loaded = load_model(args)
 
     from mars_core.engine import Engine
-    from mars_core.ui.demo import build_demo, launch
 
+    engine = Engine(loaded)
+    engine.warm_up(DecodeConfig())
     print(f"{loaded.name}: {loaded.dtype_name}, {loaded.dtype_reason}", file=sys.stderr)
-    demo = build_demo(Engine(loaded))
-    print(f"MARS Studio: {launch(demo, args.host, args.port)} (Ctrl-C ends it)", file=sys.stderr)
-    demo.block_thread()
+    return engine
 
 
 if __name__ == "__main__":

@@ -1,4 +1,7 @@
-"""The `mars` command: generate, fetch, bench. Results on stdout, everything else on stderr."""
+"""The `mars` command: generate, fetch, bench, bench-page.
+
+Results on stdout, everything else on stderr.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,8 @@ import json
 import os
 import sys
 from collections.abc import Iterator, Sequence
+from concurrent.futures import Future
+from contextlib import contextmanager
 from dataclasses import asdict, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, get_args
@@ -84,6 +89,18 @@ def build_parser() -> argparse.ArgumentParser:
     bench.add_argument("--max-new-tokens", type=int, default=128, help="tokens of each AR run")
     bench.add_argument("--json", action="store_true", help="print JSON instead of tables")
     bench.set_defaults(run=run_bench)
+
+    page = commands.add_parser(
+        "bench-page", help="time decoding through the page against headless", allow_abbrev=False
+    )
+    add_model_arguments(page)
+    page.add_argument("--repeats", type=int, default=5, help="interleaved pairs (%(default)s)")
+    page.add_argument("--max-new-tokens", type=int, default=128, help="tokens of each run")
+    page.add_argument(
+        "--no-browser", dest="browser", action="store_false", help="without the real Chromium"
+    )
+    page.add_argument("--json", action="store_true", help="print JSON instead of tables")
+    page.set_defaults(run=run_bench_page)
     return parser
 
 
@@ -222,6 +239,31 @@ def run_bench(args: argparse.Namespace) -> int:
     from mars_core.evaluation.bench import bench, table
 
     result = bench(loaded, args.repeats, args.max_new_tokens)
+    print(json.dumps(asdict(result), indent=1) if args.json else table(result))
+    return 0
+
+
+def run_bench_page(args: argparse.Namespace) -> int:
+    """Serve the page, measure it from outside, and print a table, or JSON."""
+    loaded = load_model(args)
+
+    from mars_core.engine import Engine
+    from mars_core.evaluation.page import page_cost, table
+    from mars_core.ui.demo import build_demo, launch
+
+    engine = Engine(loaded)
+    ready: Future[Engine] = Future()
+    ready.set_result(engine)
+
+    @contextmanager
+    def serve() -> Iterator[str]:
+        demo = build_demo(ready)
+        try:
+            yield launch(demo, "127.0.0.1", None)
+        finally:
+            demo.close(verbose=False)
+
+    result = page_cost(engine, serve, args.repeats, args.max_new_tokens, with_browser=args.browser)
     print(json.dumps(asdict(result), indent=1) if args.json else table(result))
     return 0
 

@@ -58,13 +58,22 @@ class Engine:
         Milliseconds are those of the decoder's steps alone, after a warm-up. Closing the generator
         ends the run at once and leaves the engine ready. Raises MarsError for bad input, at once.
         """
+        ids, prompt = self.encode(messages, config)
+        return self._run(ids, prompt, config, control or LiveControl(config))
+
+    def encode(
+        self, messages: Sequence[trace.Message], config: DecodeConfig
+    ) -> tuple[list[int], trace.Prompt]:
+        """Token ids of the conversation, and what a trace says of it.
+
+        Raises MarsError for whatever could not be decoded under `config`; costs no forward.
+        """
         with quiet():  # a prompt that is too long gets our own words below
             ids, text = encode_chat(self.loaded.tokenizer, messages)
         check_prompt(ids, self.loaded.context_length)
         if config.mode == "tau" and config.slots > 1:
             mask_token(self.loaded.special)
-        prompt = trace.Prompt(messages=tuple(messages), text=text, tokens=len(ids))
-        return self._run(ids, prompt, config, control or LiveControl(config))
+        return ids, trace.Prompt(messages=tuple(messages), text=text, tokens=len(ids))
 
     def _run(
         self, ids: list[int], prompt: trace.Prompt, config: DecodeConfig, control: Control

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from statistics import median, quantiles
 from typing import TypeVar
 
 from mars_core.baselines import transformers_generate
@@ -19,6 +18,14 @@ from mars_core.config import DecodeConfig, SpecialTokens
 from mars_core.decode import decode
 from mars_core.engine import describe_device, library_versions
 from mars_core.errors import MarsError
+from mars_core.evaluation.measure import (
+    PROMPT,
+    Conditions,
+    Timing,
+    check_repeats,
+    spread,
+    summary,
+)
 from mars_core.events import Step
 from mars_core.models.hardware import synchronizer
 from mars_core.models.load import LoadedModel
@@ -29,16 +36,6 @@ Name = TypeVar("Name")
 
 ROWS = (1, 2, 4, 5, 8, 16)
 CACHED_TOKENS = 128
-PROMPT = "Explain in a few paragraphs how rain forms, from the sea to the clouds and back."
-
-
-@dataclass(frozen=True, slots=True)
-class Timing:
-    """A quantity over the repeats: median, and the quartiles as its spread."""
-
-    median: float
-    low: float
-    high: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,11 +47,7 @@ class BenchResult:
     that the machine's slow moments do not count against one of them; above 1 we are faster.
     """
 
-    model: str
-    weights: str
-    device: str
-    dtype: str
-    versions: dict[str, str]
+    conditions: Conditions
     repeats: int
     cached_tokens: int
     prompt: str
@@ -69,8 +62,7 @@ class BenchResult:
 
 def bench(loaded: LoadedModel, repeats: int, new_tokens: int) -> BenchResult:
     """Measure `loaded`. repeats: at least 3. new_tokens: length of the AR runs."""
-    if repeats < 3:
-        raise MarsError(f"repeats is {repeats}; a median with a spread needs at least 3")
+    check_repeats(repeats)
     prompt, _ = encode_chat(loaded.tokenizer, [Message(role="user", content=PROMPT)])
     room = loaded.context_length - max(len(prompt) + new_tokens, CACHED_TOKENS + max(ROWS))
     if room < 0:
@@ -80,11 +72,13 @@ def bench(loaded: LoadedModel, repeats: int, new_tokens: int) -> BenchResult:
         )
     generate, ours, same_text = time_ar(loaded, prompt, new_tokens, repeats)
     return BenchResult(
-        model=loaded.name,
-        weights=loaded.weights,
-        device=describe_device(loaded),
-        dtype=loaded.dtype_name,
-        versions=library_versions(),
+        conditions=Conditions(
+            model=loaded.name,
+            weights=loaded.weights,
+            dtype=loaded.dtype_name,
+            device=describe_device(loaded),
+            versions=library_versions(),
+        ),
         repeats=repeats,
         cached_tokens=CACHED_TOKENS,
         prompt=PROMPT,
@@ -150,19 +144,11 @@ def interleave(
     return samples
 
 
-def summary(values: Sequence[float]) -> Timing:
-    """Median and quartiles."""
-    low, _, high = quantiles(values, n=4, method="inclusive")
-    return Timing(median(values), low, high)
-
-
 def table(result: BenchResult) -> str:
     """The result for a terminal, its conditions first."""
-    versions = ", ".join(f"{name} {number}" for name, number in result.versions.items())
     one = result.forward_ms[1].median
     lines = [
-        f"{result.model} ({result.weights}), {result.dtype}, {result.device}",
-        versions,
+        *result.conditions.lines(),
         "medians of interleaved repeats, quartiles in brackets",
         "",
         f"one forward after {result.cached_tokens} cached tokens ({3 * result.repeats} repeats)",
@@ -183,7 +169,3 @@ def table(result: BenchResult) -> str:
         + ("same tokens" if result.same_text else "tokens differ (rounding; see float32)"),
     ]
     return "\n".join(lines)
-
-
-def spread(timing: Timing) -> str:
-    return f"{timing.median:7.2f} [{timing.low:.2f}, {timing.high:.2f}]"

@@ -20,6 +20,7 @@ from mars_core.models import adapter as adapters
 from mars_core.models import catalog, checks, fetch, hub, special
 from mars_core.models.hardware import choose_arithmetic, choose_device
 from mars_core.models.hush import quiet
+from mars_core.models.names import check_known
 from mars_core.models.packing import pack_linears
 from mars_core.models.progress import Progress, silent
 from mars_core.models.words import folder_at, one_line
@@ -140,6 +141,7 @@ def load(
 
 def resolve(name: str, directory: Path, progress: Progress) -> Found:
     """Find the checkpoint called `name`, fetching it into `directory` if it is catalogued."""
+    check_known(name)
     if entry := catalog.find(name):
         folder = fetch.fetch(entry, directory, progress)
         # the catalogue's stand-in for a mask may change without another fetch
@@ -149,12 +151,7 @@ def resolve(name: str, directory: Path, progress: Progress) -> Found:
     if path is not None:
         label = path.resolve().name
         return Found(path, label, f"folder {label}", fetch.read_record(path))
-    if hub.is_hub_id(name):
-        return Found(hub.required(name, name, progress), name, f"hub {name}", {})
-    raise MarsError(
-        f"unknown model {one_line(name, 80)!r}: known are {', '.join(catalog.names())}, a folder "
-        f"with config.json, or a hub id (org/name)"
-    )
+    return Found(hub.required(name, name, progress), name, f"hub {name}", {})
 
 
 def embedding_rows(model: PreTrainedModel) -> int:

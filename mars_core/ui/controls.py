@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import gradio as gr
 from gradio.components import Component
@@ -17,6 +17,8 @@ class Inputs(NamedTuple):
     """The components a run is made from, in the order of the handlers' arguments."""
 
     prompt: gr.Textbox
+    history: gr.JSON
+    system: gr.Textbox
     mode: gr.Radio
     tau: gr.Slider
     block_size: Component
@@ -33,22 +35,26 @@ class Rail(NamedTuple):
     """Everything of the rail that listeners are attached to or that they change."""
 
     inputs: Inputs
+    head: gr.HTML
     note: gr.HTML
     generate: gr.Button
     stop: gr.Button
 
 
-def rail(facts: view.ModelFacts) -> Rail:
-    """Left column: what to ask and how to decode."""
+def rail(head: str) -> Rail:
+    """Left column: what to ask and how to decode, under `head` (HTML)."""
     defaults = DecodeConfig()
-    gr.HTML(view.head_html(facts), apply_default_css=False)
+    title = gr.HTML(head, apply_default_css=False)
+    # one line to begin with: then Enter sends, and Shift+Enter is a new line
     prompt = gr.Textbox(
         label="Prompt",
         placeholder="Ask something short …",
-        lines=3,
+        lines=1,
         max_lines=8,
         elem_id="prompt",
     )
+    # what was said before: the player has it, and gives it along with every prompt
+    history = gr.JSON(visible=False)
     with gr.Row(elem_id="presets"):
         for preset in load_presets():
             chip = gr.Button(preset.label, size="sm", min_width=0, elem_classes="chip")
@@ -73,15 +79,24 @@ def rail(facts: view.ModelFacts) -> Rail:
     with gr.Row(elem_id="actions"):
         generate = gr.Button("Generate", variant="primary", min_width=0, elem_id="generate")
         stop = gr.Button("Stop", variant="secondary", min_width=0, elem_id="stop")
-    return Rail(Inputs(prompt, mode, tau, *_settings(defaults)), note, generate, stop)
+    system, *settings = _settings(defaults)
+    inputs = Inputs(prompt, history, system, mode, tau, *settings)
+    return Rail(inputs, title, note, generate, stop)
 
 
-def _settings(defaults: DecodeConfig) -> tuple[Component, ...]:
-    """The quieter settings, in the order of `Inputs`."""
+def _settings(defaults: DecodeConfig) -> tuple[Any, ...]:
+    """The quieter settings: the system prompt, then the others in the order of `Inputs`."""
     with gr.Row(elem_id="sizes"):
         block_size = _number(defaults.block_size, "Block size")
         max_tokens = _number(defaults.max_new_tokens, "Max tokens")
     with gr.Accordion("More settings", open=False, elem_id="more"):
+        system = gr.Textbox(
+            label="System prompt",
+            placeholder="Empty: the model's own",
+            lines=1,
+            max_lines=5,
+            elem_id="system",
+        )
         with gr.Row():
             temperature = _number(defaults.temperature, "Temperature", 0.1)
             top_p = _number(defaults.top_p, "Top-p", 0.01)
@@ -94,7 +109,7 @@ def _settings(defaults: DecodeConfig) -> tuple[Component, ...]:
             label="Confidence compared with tau",
         )
         last = gr.Checkbox(defaults.use_last_mask, label="Use the last mask (up to B + 1 tokens)")
-    return block_size, max_tokens, temperature, top_p, penalty, seed, metric, last
+    return system, block_size, max_tokens, temperature, top_p, penalty, seed, metric, last
 
 
 def _number(value: float, label: str, step: float = 1) -> gr.Number:

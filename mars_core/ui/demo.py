@@ -2,41 +2,77 @@
 
 How a run reaches the browser: one `gr.HTML` whose template is static. Its value is the end of the
 growing trace; Gradio sends only the new suffix of a string that grows, the template does not change
-so nothing is rendered again, and `watch` hands the value to the player.
+so nothing is rendered again, and `watch` hands the value to the player. The conversation so far is
+what the player shows, so it goes the other way with every prompt and the server keeps none.
 """
 
 from __future__ import annotations
 
 import errno
+import json
 import socket
+from concurrent.futures import Future
 from typing import Any
 
 import gradio as gr
 from gradio.events import api
+from starlette.requests import Request
+from starlette.responses import FileResponse
+from starlette.routing import Route
 
 from mars_core.errors import MarsError
 from mars_core.paths import assets_dir
 from mars_core.ui import view
 from mars_core.ui.controls import Rail, rail
-from mars_core.ui.handlers import Generates, Handlers
+from mars_core.ui.handlers import Handlers
+from mars_core.ui.plots import confidence_figure, plotly_script
 
-# every listener that runs the model shares this queue of one
+# Every listener that runs the model shares this queue. They take turns in `Handlers.line`, which
+# can tell each its place; beyond this many, Gradio holds them back. Each holds a thread, and
+# sliders, Stop and downloads need some as well.
 MODEL = "model"
+MOST_WAITING = 64
+THREADS = 96
+PLAYER_FILES = (
+    "dom.js", "text.js", "colours.js", "passes.js", "card.js", "run.js", "turns.js",
+    "reader.js", "feed.js", "plot.js", "chart.js", "frame.js", "player.js",
+)  # fmt: skip
+PLAYER_SHEETS = ("colours.css", "player.css", "stream.css", "plot.css")
 PLAYER_TEMPLATE = '<div class="mars-root"></div>'
 PLAYER_GLUE = """
 const root = element.querySelector(".mars-root");
-const player = createPlayer(root);
+const plotly = () => new Promise((resolve, reject) => {
+  const script = document.createElement("script");
+  script.src = new URL("plotly.js", document.baseURI);
+  script.onload = () => resolve(window.Plotly);
+  script.onerror = reject;
+  document.head.append(script);
+});
+const player = createPlayer(root, { plotly, figure: FIGURE });
 const narrow = matchMedia("(max-width: 820px)");
 root.addEventListener("mars-state", (event) => {
   document.body.dataset.mars = event.detail;
   if (event.detail === "running" && narrow.matches) root.scrollIntoView({ block: "start" });
 });
 document.body.dataset.mars = root.dataset.state;
-root.addEventListener("mars-gap", () => trigger("gap"));
+for (const name of ["gap", "again", "edit", "over"]) {
+  root.addEventListener(`mars-${name}`, () => trigger(name));
+}
 watch("value", () => player.feed(props.value));
 player.feed(props.value);
 window.marsPlayer = player;
 """
+# the conversation before this prompt takes the place of the (hidden) history field
+WITH_HISTORY = """(prompt, history, ...settings) =>
+  [prompt, window.marsPlayer.history(), ...settings]"""
+LAST_TURN = """(prompt, history, ...settings) => {
+  const last = window.marsPlayer.again();
+  return [last.prompt, last.history, ...settings];
+}"""
+EDITED = """() => {
+  document.querySelector("#prompt textarea").focus();
+  return window.marsPlayer.editing;
+}"""
 
 # while a number is being typed it may be out of range or nothing at all (then: as before)
 TAU_IN_RANGE = """(mode, tau) => {
@@ -46,50 +82,65 @@ TAU_IN_RANGE = """(mode, tau) => {
 }"""
 
 
-def build_demo(engine: Generates) -> gr.Blocks:
-    """The page for a loaded engine; `launch` serves it."""
-    facts = model_facts(engine.loaded)
+def build_demo(engine: Future[Any], name: str = "") -> gr.Blocks:
+    """The page for an engine, which may still be on its way; `launch` serves it.
+
+    name: how the model is called until it is there.
+    """
+    handlers = Handlers(engine)
+    head, notices = (
+        handlers.model() if engine.done() else (view.head_html(f"{name} · loading …"), "")
+    )
     with gr.Blocks(title="MARS Studio", analytics_enabled=False, fill_width=True) as demo:
         with gr.Row(elem_id="studio"):
             with gr.Column(scale=0, min_width=320, elem_id="rail"):
-                controls = rail(facts)
+                controls = rail(head)
             with gr.Column(min_width=320, elem_id="stage"):
                 player = gr.HTML(
                     "",
                     html_template=PLAYER_TEMPLATE,
-                    js_on_load=_player_source() + PLAYER_GLUE,
+                    js_on_load=_player_source(),
                     apply_default_css=False,
                     elem_id="player",
                 )
-                gr.HTML(view.notices_html(facts), apply_default_css=False)
-        _wire(demo, Handlers(engine), controls, player)
+                below = gr.HTML(notices, apply_default_css=False)
+        if not engine.done():
+            demo.load(
+                handlers.model,
+                None,
+                [controls.head, below],
+                show_progress="hidden",
+                api_visibility="private",
+                concurrency_limit=8,
+            )
+        _wire(demo, handlers, controls, player)
     return demo
 
 
-def _wire(demo: gr.Blocks, handlers: Handlers, controls: Rail, player: gr.HTML) -> None:
+def _wire(demo: gr.Blocks, handlers: Handlers, controls: Rail, player: Any) -> None:
     """Attach the listeners."""
     inputs = controls.inputs
     hidden: dict[str, Any] = {"api_visibility": "private", "show_progress": "hidden"}
     # not queued, and never dropped because an earlier call is still under way
     at_once: dict[str, Any] = {"queue": False, "trigger_mode": "multiple", **hidden}
+    queued: dict[str, Any] = {"concurrency_id": MODEL, "concurrency_limit": MOST_WAITING}
     asked = gr.on(
         [controls.generate.click, inputs.prompt.submit],
         handlers.ask,
         list(inputs),
-        player,
+        [player, inputs.prompt],
+        js=WITH_HISTORY,
         **at_once,
     )
-    asked.then(
-        handlers.run,
-        list(inputs),
-        player,
-        trigger_mode="multiple",
-        concurrency_id=MODEL,
-        concurrency_limit=1,
-        **hidden,
+    again = player.again(
+        handlers.again, list(inputs), [player, inputs.seed], js=LAST_TURN, **at_once
     )
+    for accepted in (asked, again):
+        accepted.then(handlers.run, None, player, trigger_mode="multiple", **queued, **hidden)
+    player.edit(None, None, inputs.prompt, js=EDITED)
     player.gap(handlers.whole, None, player, queue=False, **hidden)
-    controls.stop.click(handlers.stop, None, None, **at_once)
+    for stops in (controls.stop.click, player.over):
+        stops(handlers.stop, None, None, **at_once)
     gr.on(
         # `change` too: a number typed beside the slider is brought into range without an `input`
         [inputs.tau.input, inputs.tau.change, inputs.mode.input],
@@ -102,31 +153,22 @@ def _wire(demo: gr.Blocks, handlers: Handlers, controls: Rail, player: gr.HTML) 
         trigger_mode="always_last",
         **hidden,
     )
-    api(handlers.generate, api_name="generate", concurrency_id=MODEL, concurrency_limit=1)
+    api(handlers.generate, api_name="generate", **queued)
     demo.unload(handlers.leave)
 
 
-def model_facts(loaded: Any) -> view.ModelFacts:
-    """What the page tells of a `LoadedModel`."""
-    return view.ModelFacts(
-        name=loaded.name,
-        trained=loaded.trained,
-        block_size=loaded.block_size,
-        dtype=loaded.dtype_name,
-        device=str(getattr(loaded.device, "type", loaded.device)),
-        parameters=loaded.parameters,
-        dtype_reason=loaded.dtype_reason,
-    )
-
-
 def _player_source() -> str:
-    return (assets_dir() / "player" / "player.js").read_text(encoding="utf-8")
+    """The player's files in one scope, and the lines that tie it to the page."""
+    folder = assets_dir() / "player"
+    sources = [(folder / name).read_text(encoding="utf-8") for name in PLAYER_FILES]
+    figure = f"const FIGURE = {json.dumps(confidence_figure())};"
+    return "\n".join([*sources, figure, PLAYER_GLUE])
 
 
 def launch_options() -> dict[str, Any]:
     """What `launch` needs for the look. Everything is inline: the page asks no other server."""
     assets = assets_dir()
-    sheets = (assets / "player" / "player.css", assets / "page.css")
+    sheets = [*(assets / "player" / name for name in PLAYER_SHEETS), assets / "page.css"]
     css = "\n".join(sheet.read_text(encoding="utf-8") for sheet in sheets)
     theme = gr.themes.Base(
         primary_hue="zinc",
@@ -137,6 +179,17 @@ def launch_options() -> dict[str, Any]:
     )
     # not `css=`: Gradio would prefix its rules, and `.dark` is set outside of what it prefixes
     return {"theme": theme, "head": f"<style>{css}</style>"}
+
+
+def routes() -> list[Route]:
+    """What the page asks for besides Gradio's own: plotly.js, from the package that ships it."""
+    script = plotly_script()
+
+    async def plotly_js(_request: Request) -> FileResponse:
+        # another version has another ETag, and costs a question an hour
+        return FileResponse(script, headers={"Cache-Control": "max-age=3600"})
+
+    return [Route("/plotly.js", plotly_js)]
 
 
 def launch(demo: gr.Blocks, host: str, port: int | None) -> str:
@@ -153,6 +206,8 @@ def launch(demo: gr.Blocks, host: str, port: int | None) -> str:
         footer_links=["api"],
         quiet=True,  # Gradio's own words would advertise public links
         prevent_thread_lock=True,
+        max_threads=THREADS,
+        app_kwargs={"routes": routes()},
         **launch_options(),
     )
     return str(address)

@@ -5,21 +5,26 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Generator, Iterator, Sequence
+from concurrent.futures import Future
 from contextlib import closing
+from dataclasses import replace
 from itertools import count
 from typing import Any, Literal, Protocol, cast
 
 import gradio as gr
 
-from mars_core.config import DecodeConfig, Metric, Mode
-from mars_core.control import Control, LiveControl
+from mars_core.config import MAX_SEED, DecodeConfig, Metric, Mode
+from mars_core.control import Control
 from mars_core.errors import MarsError
 from mars_core.trace import AnyRecord, Message
 from mars_core.ui import view
-from mars_core.ui.live import LiveRuns
+from mars_core.ui.conversation import conversation
+from mars_core.ui.line import Ahead, Line
+from mars_core.ui.live import LiveRuns, Run
 
-WAITING = "Waiting for the model …"
 BROKE_OFF = "The run broke off because of an error in the program; the server's log has it."
+# how often a waiting run looks whether it was stopped meanwhile
+LOOK_SECONDS = 0.25
 
 log = logging.getLogger(__name__)
 
@@ -28,6 +33,8 @@ class Generates(Protocol):
     """What the page needs of `mars_core.engine.Engine`."""
 
     loaded: Any
+
+    def encode(self, messages: Sequence[Message], config: DecodeConfig) -> Any: ...
 
     def generate(
         self,
@@ -38,45 +45,87 @@ class Generates(Protocol):
 
 
 class Handlers:
-    """What the listeners call; holds the engine and the visitors' runs."""
+    """What the listeners call; holds the visitors' runs, and the engine, which may come later."""
 
-    def __init__(self, engine: Generates) -> None:
+    def __init__(self, engine: Future[Generates]) -> None:
         self.engine = engine
         self.runs = LiveRuns()
+        self.line = Line()
         self._numbers = count(1)
         self._transcripts: dict[str, view.Transcript] = {}
 
-    def ask(self, request: gr.Request, prompt: str, *settings: Any) -> Any:
-        """Register the run before it queues, so that tau and Stop reach it while it waits."""
+    def model(self) -> tuple[str, str]:
+        """Head and notices of the page, once the model is there."""
         try:
-            view.user_messages(prompt)
-            self.runs.ask(_visitor(request), _config(*settings))
+            facts = model_facts(self.engine.result().loaded)
         except MarsError as error:
-            return view.page_line("error", view.sentence(error))
-        return view.page_line("waiting", WAITING)
+            return view.head_html("no model"), view.notices_html([view.sentence(error)])
+        head = view.head_html(view.model_line(facts), facts.dtype_reason)
+        return head, view.notices_html(view.notices(facts))
 
-    def run(self, request: gr.Request, prompt: str, *settings: Any) -> Iterator[Any]:
+    def ask(
+        self, request: gr.Request, prompt: str, history: Any, system: str, *settings: Any
+    ) -> tuple[str, Any]:
+        """Register the run before it queues, so that tau and Stop reach it while it waits.
+
+        Returns the player's line and the prompt box: empty, unless the run was refused, or still
+        may be because there is no model yet to judge it.
+        """
+        try:
+            line = self._register(request, prompt, history, system, _config(*settings))
+        except MarsError as error:
+            return view.page_line("error", view.sentence(error)), gr.skip()
+        return line, "" if self.engine.done() else gr.skip()
+
+    def again(
+        self, request: gr.Request, prompt: str, history: Any, system: str, *settings: Any
+    ) -> tuple[str, Any]:
+        """The last turn once more. Returns the player's line and the seed that is used now.
+
+        When sampling that is the next one, since the same one would give the same answer.
+        """
+        try:
+            config = _config(*settings)
+            if config.temperature > 0:
+                config = replace(config, seed=(config.seed + 1) % (MAX_SEED + 1))
+            line = self._register(request, prompt, history, system, config)
+        except MarsError as error:
+            return view.page_line("error", view.sentence(error)), gr.skip()
+        return line, config.seed
+
+    def _register(
+        self, request: gr.Request, prompt: str, history: Any, system: str, config: DecodeConfig
+    ) -> str:
+        run = Run.of(conversation(prompt, history, system), config)
+        if self.engine.done():
+            self.engine.result().encode(run.messages, config)
+        self.runs.ask(_visitor(request), run)
+        return view.page_line("waiting", self._why_waiting(len(self.line)))
+
+    def run(self, request: gr.Request) -> Iterator[Any]:
         """The run that `ask` registered, as the player reads it; nothing where it was refused."""
         visitor = _visitor(request)
-        control = self.runs.begin(visitor)
-        if control is None:
+        run = self.runs.begin(visitor)
+        if run is None:
             yield gr.skip()
-        elif control.read().stop:
-            self.runs.end(visitor, control)
-            yield view.page_line("idle")
-        else:
-            try:
-                transcript = view.Transcript(next(self._numbers))
-                self._transcripts[visitor] = transcript
-                for batch in self._batches(prompt, _config(*settings), control):
+            return
+        try:
+            with self.line.join() as ahead:
+                for text in self._waiting(ahead, run.control):
+                    yield view.page_line("waiting", text)
+                if run.control.read().stop:
+                    yield view.page_line("idle")
+                    return
+                transcript = self._transcripts[visitor] = view.Transcript(next(self._numbers))
+                for batch in self._batches(run):
                     yield transcript.add(batch)
-            except MarsError as error:
-                yield view.page_line("failed", view.sentence(error))
-            except Exception:
-                log.exception("a run broke off")
-                yield view.page_line("failed", BROKE_OFF)
-            finally:
-                self.runs.end(visitor, control)
+        except MarsError as error:
+            yield view.page_line("failed", view.sentence(error))
+        except Exception:
+            log.exception("a run broke off")
+            yield view.page_line("failed", BROKE_OFF)
+        finally:
+            self.runs.end(visitor, run)
 
     def generate(
         self,
@@ -91,24 +140,44 @@ class Handlers:
         seed: int = 0,
         metric: Literal["probability", "margin", "entropy"] = "probability",
         use_last_mask: bool = False,
+        system: str = "",
+        history: list[dict[str, str]] | None = None,
     ) -> Iterator[str]:
         """Answer a prompt; the result is the run's trace as JSON Lines, streamed as it grows.
 
-        The last line, of type "done", carries text, tokens and forwards.
+        The last line, of type "done", carries text, tokens and forwards. An empty system prompt
+        leaves the model its own; history is a list of {"role", "content"}, user and assistant
+        in alternation.
         """
         try:
             config = _config(
                 mode, tau, block_size, max_new_tokens,
                 temperature, top_p, repetition_penalty, seed, metric, use_last_mask,
             )  # fmt: skip
-            yield from view.growing_text(self._batches(prompt, config, LiveControl(config)))
+            run = Run.of(conversation(prompt, history, system), config)
+            with self.line.join() as ahead:
+                for _ in self._waiting(ahead, run.control):
+                    yield ""  # a client that went away is noticed
+                yield from view.growing_text(self._batches(run))
         except MarsError as error:
             raise gr.Error(view.sentence(error), print_exception=False) from None
 
-    def _batches(
-        self, prompt: str, config: DecodeConfig, control: LiveControl
-    ) -> Iterator[list[str]]:
-        records = self.engine.generate(view.user_messages(prompt), config, control)
+    def _waiting(self, ahead: Ahead, control: Control) -> Iterator[str]:
+        """Why the run waits, whenever that changes; over when it may begin or was stopped."""
+        place, said = None, ""
+        while not control.read().stop:
+            place = ahead(place, LOOK_SECONDS)
+            if place == 0 and self.engine.done():
+                return
+            if (text := self._why_waiting(place)) != said:
+                said = text
+                yield text
+
+    def _why_waiting(self, ahead: int) -> str:
+        return view.waiting_text(ahead) if self.engine.done() else view.LOADING
+
+    def _batches(self, run: Run) -> Iterator[list[str]]:
+        records = self.engine.result().generate(run.messages, run.config, run.control)
         # closed explicitly: when the reader goes away the model is free at once
         with closing(cast(Generator[AnyRecord, None, None], records)):
             yield from view.batched_lines(records, time.monotonic)
@@ -131,6 +200,19 @@ class Handlers:
         """The page was closed."""
         self.runs.leave(_visitor(request))
         self._transcripts.pop(_visitor(request), None)
+
+
+def model_facts(loaded: Any) -> view.ModelFacts:
+    """What the page tells of a `LoadedModel`."""
+    return view.ModelFacts(
+        name=loaded.name,
+        trained=loaded.trained,
+        block_size=loaded.block_size,
+        dtype=loaded.dtype_name,
+        device=str(getattr(loaded.device, "type", loaded.device)),
+        parameters=loaded.parameters,
+        dtype_reason=loaded.dtype_reason,
+    )
 
 
 def _visitor(request: gr.Request) -> str:

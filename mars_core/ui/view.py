@@ -14,10 +14,10 @@ from typing import Literal, NamedTuple
 
 from mars_core.config import Mode
 from mars_core.errors import MarsError
-from mars_core.trace import AnyRecord, Message, dump_record
+from mars_core.trace import AnyRecord, dump_record
 
+LOADING = "The model is being loaded …"
 BATCH_SECONDS = 0.1
-MAX_PROMPT_CHARACTERS = 200_000
 SMALL_MODEL_PARAMETERS = 500_000_000
 
 PageState = Literal["waiting", "idle", "error", "failed"]
@@ -129,18 +129,6 @@ class Transcript:
         return "".join((opening, "\n", *self._lines[first:]))
 
 
-def user_messages(prompt: str) -> list[Message]:
-    """The prompt as a conversation of one turn. Raises MarsError for one that says nothing."""
-    if not isinstance(prompt, str) or not prompt.strip():
-        raise MarsError("Write a prompt first, or choose one of the examples.")
-    if len(prompt) > MAX_PROMPT_CHARACTERS:
-        raise MarsError(
-            f"The prompt has {len(prompt):,} characters; "
-            f"the page takes {MAX_PROMPT_CHARACTERS:,} at most."
-        )
-    return [Message(role="user", content=prompt)]
-
-
 def model_line(model: ModelFacts) -> str:
     """The model in one line, e.g. "smollm2-135m · not MARS-trained · float32 · CPU"."""
     if not model.trained:
@@ -177,6 +165,15 @@ def tau_note(mode: Mode, tau: float) -> str:
     return f"A further token is accepted while its confidence is at least {tau:g}."
 
 
+def waiting_text(ahead: int) -> str:
+    """Why a run has not begun: `ahead` runs, the one going on included, have the model first."""
+    if ahead == 0:
+        return "Waiting for the model …"
+    if ahead == 1:
+        return "Waiting for the model: you are next, after the run that is going on."
+    return f"Waiting for the model: number {ahead} in line."
+
+
 def sentence(error: MarsError) -> str:
     """The error as a sentence: capitalised, with a full stop."""
     text = str(error).strip()
@@ -184,18 +181,20 @@ def sentence(error: MarsError) -> str:
     return text if text.endswith((".", "!", "?")) else f"{text}."
 
 
-def head_html(model: ModelFacts) -> str:
-    """Title and model line. Escaped: a model's name may come from a folder's."""
+def head_html(line: str, reason: str = "") -> str:
+    """Title and a line about the model. Escaped: a model's name may come from a folder's.
+
+    reason: why it computes in its number format, for whoever points at the line.
+    """
     return (
         '<div class="studio-head"><h1><span class="studio-mark" aria-hidden="true"></span>'
-        f'MARS Studio</h1><p title="{escape(model.dtype_reason)}">'
-        f"{escape(model_line(model))}</p></div>"
+        f'MARS Studio</h1><p title="{escape(reason)}">{escape(line)}</p></div>'
     )
 
 
-def notices_html(model: ModelFacts) -> str:
-    """The notices as one quiet paragraph each."""
-    lines = "".join(f"<p>{escape(text)}</p>" for text in notices(model))
+def notices_html(texts: Iterable[str]) -> str:
+    """What `notices` found, one quiet paragraph each."""
+    lines = "".join(f"<p>{escape(text)}</p>" for text in texts)
     return f'<div class="studio-notices" role="note">{lines}</div>'
 
 

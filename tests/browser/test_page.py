@@ -1,126 +1,29 @@
 """The page in a real Chromium: a run is steered, stopped, repeated, and nothing is executed."""
 
-import os
-import shutil
 import time
 from itertools import pairwise
 
 import pytest
-import torch
-from playwright.sync_api import sync_playwright
 
-from mars_core.engine import Engine
-from mars_core.models.load import load
-from mars_core.ui.demo import build_demo, launch
 from mars_core.ui.view import Transcript
-from tests.tiny import tiny_checkpoint, tiny_llama
+from tests.browser.harness import (
+    WAIT_MS,
+    ask,
+    needs_chromium,
+    open_page,
+    records,
+    serve,
+    wait_forwards,
+    wait_state,
+)
 from tests.ui.scripted import EOS, ScriptedEngine
 
-NAMES = ("chromium", "chromium-browser", "google-chrome")
-CHROMIUM = os.environ.get("CHROMIUM") or next(filter(None, map(shutil.which, NAMES)), None)
-FLAGS = (
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-quic",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-)
-PACE_SECONDS = 0.06
-WAIT_MS = 30_000
 PAYLOAD = (
     "<img src=x onerror=\"alert('img')\"><script>alert('script')</script>"
     "${alert('template')}{{7*7}}<b id=injected>"
 )
 
-pytestmark = [
-    pytest.mark.browser,
-    pytest.mark.skipif(not CHROMIUM, reason="no Chromium found (PATH, or CHROMIUM=/path)"),
-]
-
-
-class Paced:
-    """An engine slowed down, so that there is time to move tau while it runs."""
-
-    def __init__(self, engine):
-        self.engine = engine
-        self.loaded = engine.loaded
-
-    def generate(self, messages, config, control=None):
-        for record in self.engine.generate(messages, config, control):
-            time.sleep(PACE_SECONDS)
-            yield record
-
-
-def serve(engine):
-    demo = build_demo(engine)
-    launch(demo, "127.0.0.1", None)
-    return demo
-
-
-@pytest.fixture(scope="module")
-def address(tmp_path_factory):
-    # sharpened, so that masks are accepted now and then; context for the prompt and 128 tokens
-    model = tiny_llama(sharpen=3.0, dtype=torch.float32)
-    folder = tiny_checkpoint(tmp_path_factory.mktemp("tiny"), model, mask=True)
-    demo = serve(Paced(Engine(load(str(folder), device="cpu", dtype="float32"))))
-    yield demo.local_url
-    demo.close()
-
-
-@pytest.fixture(scope="module")
-def browser():
-    with sync_playwright() as driver:
-        chromium = driver.chromium.launch(executable_path=CHROMIUM, args=list(FLAGS))
-        yield chromium
-        chromium.close()
-
-
-@pytest.fixture
-def page(browser):
-    """A page that collects what must never happen."""
-    context = browser.new_context(viewport={"width": 1280, "height": 720})
-    opened = context.new_page()
-    opened.set_default_timeout(WAIT_MS)
-    opened.dialogs, opened.errors, opened.outside = [], [], []
-
-    def on_dialog(dialog):
-        opened.dialogs.append(dialog.message)
-        dialog.dismiss()
-
-    def on_request(request):
-        if not request.url.startswith(("http://127.0.0.1:", "http://localhost:", "data:", "blob:")):
-            opened.outside.append(request.url)
-
-    opened.on("dialog", on_dialog)
-    opened.on("request", on_request)
-    opened.on("pageerror", lambda error: opened.errors.append(str(error)))
-    yield opened
-    assert opened.dialogs == []
-    assert opened.errors == []
-    assert opened.outside == []
-    context.close()
-
-
-def open_page(page, address):
-    page.goto(address)
-    page.wait_for_function("window.marsPlayer")
-
-
-def records(page):
-    return page.evaluate("window.marsPlayer.records")
-
-
-def wait_state(page, *states):
-    selector = ", ".join(f'.mars[data-state="{state}"]' for state in states)
-    page.wait_for_selector(selector)
-
-
-def wait_forwards(page, count):
-    page.wait_for_function(
-        f"window.marsPlayer.records.filter(r => r.type == 'step').length >= {count}"
-    )
+pytestmark = needs_chromium
 
 
 def set_tau(page, value):
@@ -137,13 +40,8 @@ def set_tau(page, value):
     return time.monotonic() - started
 
 
-def ask(page, prompt):
-    page.fill("#prompt textarea", prompt)
-    page.click("#generate")
-
-
-def test_generate_move_tau_stop_and_generate_again(page, address):
-    open_page(page, address)
+def test_generate_move_tau_stop_and_generate_again(page, tiny_address):
+    open_page(page, tiny_address)
     wait_state(page, "empty")
     ask(page, "Tell me a story.")
     wait_state(page, "running")
@@ -166,15 +64,15 @@ def test_generate_move_tau_stop_and_generate_again(page, address):
 
     ask(page, "Tell me another.")
     page.wait_for_function(
-        "window.marsPlayer.records[0]?.prompt.messages[0].content == 'Tell me another.'"
+        "window.marsPlayer.records[0]?.prompt.messages.at(-1).content == 'Tell me another.'"
     )
     # a run starts with the settings that are shown
     assert records(page)[0]["settings"]["tau"] == 0.25
     wait_forwards(page, 2)
 
 
-def test_what_is_drawn_is_the_text_of_the_trace(page, address):
-    open_page(page, address)
+def test_what_is_drawn_is_the_text_of_the_trace(page, tiny_address):
+    open_page(page, tiny_address)
     page.fill("#sizes input >> nth=1", "24")
     ask(page, "Hello there.")
     wait_state(page, "done")
@@ -193,22 +91,24 @@ def test_what_is_drawn_is_the_text_of_the_trace(page, address):
     assert counts == several
 
 
-def test_generating_while_a_run_goes_on_stops_it_first(page, address):
-    open_page(page, address)
+def test_generating_while_a_run_goes_on_stops_it_first(page, tiny_address):
+    open_page(page, tiny_address)
     ask(page, "first")
     wait_forwards(page, 3)
     ask(page, "second")
-    page.wait_for_function("window.marsPlayer.records[0]?.prompt.messages[0].content == 'second'")
+    page.wait_for_function(
+        "window.marsPlayer.records[0]?.prompt.messages.at(-1).content == 'second'"
+    )
     wait_forwards(page, 2)
     page.click("#stop")
     wait_state(page, "stopped")
 
 
-def test_two_windows_have_their_own_runs(browser, page, address):
+def test_two_windows_have_their_own_runs(browser, page, tiny_address):
     other = browser.new_page()
     other.set_default_timeout(WAIT_MS)
-    open_page(page, address)
-    open_page(other, address)
+    open_page(page, tiny_address)
+    open_page(other, tiny_address)
     ask(page, "mine")
     wait_forwards(page, 3)
     ask(other, "theirs")
@@ -222,23 +122,24 @@ def test_two_windows_have_their_own_runs(browser, page, address):
     other.close()
 
 
-def test_closing_the_window_frees_the_model(browser, page, address):
+def test_closing_the_window_frees_the_model(browser, page):
+    engine = ScriptedEngine([["a"]] * 100_000, pause=0.02)
+    demo = serve(engine)
     leaving = browser.new_page()
-    leaving.set_default_timeout(WAIT_MS)
-    open_page(leaving, address)
+    open_page(leaving, demo.local_url)
     ask(leaving, "leaving")
     wait_forwards(leaving, 2)
     leaving.close()
-    open_page(page, address)
-    started = time.monotonic()
+    open_page(page, demo.local_url)
     ask(page, "staying")
     wait_forwards(page, 1)
-    # far less than what the abandoned run had left
-    assert time.monotonic() - started < 5
+    assert engine.most_running == 1
+    page.click("#stop")
+    demo.close()
 
 
-def test_an_empty_prompt_is_answered_with_a_sentence(page, address):
-    open_page(page, address)
+def test_an_empty_prompt_is_answered_with_a_sentence(page, tiny_address):
+    open_page(page, tiny_address)
     ask(page, "   ")
     page.wait_for_selector(".mars-notice:not(:empty)")
     assert "Write a prompt first" in page.locator(".mars-notice").inner_text()
@@ -257,8 +158,8 @@ def test_an_empty_prompt_is_answered_with_a_sentence(page, address):
         (1, "-3", "Max new tokens is -3"),
     ],
 )
-def test_a_number_out_of_range_is_answered_with_a_sentence(page, address, field, value, words):
-    open_page(page, address)
+def test_a_number_out_of_range_is_answered_with_a_sentence(page, tiny_address, field, value, words):
+    open_page(page, tiny_address)
     number = page.locator("#sizes input").nth(field)
     usual = number.input_value()
     number.fill(value)
@@ -273,8 +174,8 @@ def test_a_number_out_of_range_is_answered_with_a_sentence(page, address, field,
     assert page.locator(".mars-notice").inner_text() == ""
 
 
-def test_a_tau_typed_out_of_range_is_brought_into_it_everywhere(page, address):
-    open_page(page, address)
+def test_a_tau_typed_out_of_range_is_brought_into_it_everywhere(page, tiny_address):
+    open_page(page, tiny_address)
     page.fill("#sizes input >> nth=1", "120")
     ask(page, "Hello.")
     wait_forwards(page, 3)
@@ -288,8 +189,8 @@ def test_a_tau_typed_out_of_range_is_brought_into_it_everywhere(page, address):
     assert "Error" not in page.locator("#note").inner_text()
 
 
-def test_a_prompt_is_never_executed(page, address):
-    open_page(page, address)
+def test_a_prompt_is_never_executed(page, tiny_address):
+    open_page(page, tiny_address)
     ask(page, PAYLOAD)
     wait_state(page, "running", "done")
     assert page.locator(".mars-asked").inner_text() == PAYLOAD

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
+from concurrent.futures import Future
 from dataclasses import asdict
 from types import SimpleNamespace
+from typing import Any
 
 from mars_core import trace
 from mars_core.config import DecodeConfig
@@ -28,6 +30,13 @@ def loaded(**changes: object) -> SimpleNamespace:
         "parameters": 134_515_008,
     }
     return SimpleNamespace(**{**facts, **changes})
+
+
+def ready(engine: object) -> Future[Any]:
+    """The engine as the page takes it: here it is there at once."""
+    future: Future[Any] = Future()
+    future.set_result(engine)
+    return future
 
 
 def token_id(text: str) -> int:
@@ -56,14 +65,17 @@ class ScriptedEngine:
         self.running = 0
         self.most_running = 0
 
+    def encode(self, messages: Sequence[trace.Message], config: DecodeConfig) -> None:
+        if self.error:
+            raise MarsError(self.error)
+
     def generate(
         self,
         messages: Sequence[trace.Message],
         config: DecodeConfig,
         control: Control | None = None,
     ) -> Iterator[trace.AnyRecord]:
-        if self.error:
-            raise MarsError(self.error)
+        self.encode(messages, config)
         self.running += 1
         self.most_running = max(self.running, self.most_running)
         try:

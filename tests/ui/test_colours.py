@@ -1,4 +1,4 @@
-"""The player's colours, read from its sheet: legible, and neighbours told apart."""
+"""The player's colours, read from its sheet: legible, and told apart in every colour mode."""
 
 import itertools
 import math
@@ -28,7 +28,11 @@ VISION = {
         (0.004733, 0.691367, 0.303900),
     ),
 }
-SHEET = (assets_dir() / "player" / "player.css").read_text(encoding="utf-8")
+SHEET = (assets_dir() / "player" / "colours.css").read_text(encoding="utf-8")
+# from plain text to the deepest, as they are in the legends
+COUNTS = ("panel", "level-2", "level-3", "level-4", "level-5", "level-8")
+DOUBTS = ("panel", "doubt-3", "doubt-2", "doubt-1", "doubt-0")
+CHOICES = ("panel", "same", "odd", "unseen")
 
 
 def palette(selector):
@@ -90,6 +94,28 @@ def test_text_and_numbers_are_legible_on_every_tint(colours, tint):
 
 
 @themes
+@pytest.mark.parametrize("ground", {*COUNTS, *DOUBTS, *CHOICES, "lit"})
+def test_text_is_legible_on_the_grounds_of_the_other_modes(colours, ground):
+    # numbers and marks: ink where tokens are counted, elsewhere mute, on the panel
+    assert contrast(colours["ink"], colours[ground]) >= 4.5
+
+
+@themes
+@pytest.mark.parametrize(
+    ("line", "ground"),
+    [("mute", "doubt-3"), ("mute", "same"), ("mute", "unseen"), ("warn", "panel")],
+)
+def test_underlines_are_seen_on_their_grounds(colours, line, ground):
+    assert contrast(colours[line], colours[ground]) >= 3
+
+
+@themes
+@pytest.mark.parametrize("tint", range(TINTS))
+def test_the_wavy_line_is_seen_on_every_tint(colours, tint):
+    assert contrast(colours["warn"], colours[f"tint-{tint}"]) >= 3
+
+
+@themes
 @pytest.mark.parametrize("name", ["ink", "mute", "warn", "accent"])
 def test_other_text_is_legible(colours, name):
     assert contrast(colours[name], colours["panel"]) >= 4.5
@@ -102,3 +128,22 @@ def test_neighbouring_passes_differ_whatever_the_colour_vision(colours, vision):
     tints = [lab(colours[f"tint-{i}"], vision) for i in range(TINTS)]
     around = itertools.pairwise([*tints, tints[0]])
     assert min(math.dist(a, b) for a, b in around) >= 7
+
+
+@themes
+@pytest.mark.parametrize("vision", VISION)
+@pytest.mark.parametrize("scale", [COUNTS, DOUBTS], ids=["tokens per pass", "confidence"])
+def test_a_scale_gets_deeper_step_by_step_whatever_the_colour_vision(colours, vision, scale):
+    steps = [lab(colours[name], vision) for name in scale]
+    assert min(math.dist(a, b) for a, b in itertools.pairwise(steps)) >= 6
+    lightness = [step[0] for step in steps]
+    # away from the panel: darker on a light page, lighter on a dark one
+    assert lightness in (sorted(lightness), sorted(lightness, reverse=True))
+
+
+@themes
+@pytest.mark.parametrize("vision", VISION)
+def test_agreement_and_difference_are_told_apart_whatever_the_colour_vision(colours, vision):
+    kinds = [lab(colours[name], vision) for name in CHOICES]
+    assert min(math.dist(a, b) for a, b in itertools.combinations(kinds, 2)) >= 10
+    assert math.dist(kinds[CHOICES.index("same")], kinds[CHOICES.index("odd")]) >= 25

@@ -1,6 +1,7 @@
 """The page as Gradio sees it, and its endpoint, over a scripted engine."""
 
-import threading
+import json
+from concurrent.futures import Future
 from dataclasses import asdict
 from itertools import pairwise
 
@@ -11,10 +12,11 @@ from gradio_client.exceptions import AppError
 from mars_core.config import DecodeConfig
 from mars_core.errors import MarsError
 from mars_core.trace import DoneRecord, Header, StepRecord, parse_record
+from mars_core.ui import view
 from mars_core.ui.demo import build_demo, check_address, launch, launch_options
 from mars_core.ui.handlers import Handlers
 from mars_core.ui.view import Transcript
-from tests.ui.scripted import EOS, ScriptedEngine
+from tests.ui.scripted import EOS, ScriptedEngine, ready
 
 PASSES = [["The", " sky"], [" is"], [" blue", ".", EOS]]
 
@@ -29,6 +31,17 @@ class Request:
 SETTINGS = ("tau", 0.9, 4, 128, 0.0, 1.0, 1.0, 0, "probability", False)
 
 
+def ask(handlers, visitor, prompt, history=None, system=""):
+    """Ask as the page does; the line for the player."""
+    line, _box = handlers.ask(visitor, prompt, history, system, *SETTINGS)
+    return line
+
+
+def message(line):
+    """What the page says in a line of its own."""
+    return json.loads(line)["text"]
+
+
 def parse(text):
     """The records of a trace, with the page's own opening line or without."""
     _, opened, rest = text.partition('"at":0}\n')
@@ -39,7 +52,7 @@ def parse(text):
 @pytest.fixture(scope="module")
 def served():
     engine = ScriptedEngine(PASSES, pause=0.01)
-    demo = build_demo(engine)
+    demo = build_demo(ready(engine))
     launch(demo, "127.0.0.1", None)
     yield demo, engine
     demo.close()
@@ -72,9 +85,20 @@ def test_generate_streams_a_growing_text(client):
     assert all(later.startswith(earlier) for earlier, later in pairwise(outputs))
 
 
+def test_generate_takes_a_system_prompt_and_history(client):
+    history = [{"role": "user", "content": "Why?"}, {"role": "assistant", "content": "So."}]
+    text = client.predict("And?", system="Be brief.", history=history, api_name="/generate")
+    said = [message.content for message in parse(text)[0].prompt.messages]
+    assert said == ["Be brief.", "Why?", "So.", "And?"]
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
-    [({"prompt": " "}, "Write a prompt"), ({"prompt": "x", "tau": 2.0}, "Tau is 2")],
+    [
+        ({"prompt": " "}, "Write a prompt"),
+        ({"prompt": "x", "tau": 2.0}, "Tau is 2"),
+        ({"prompt": "x", "history": [{"role": "user", "content": "y"}]}, "ends with the assistant"),
+    ],
 )
 def test_bad_input_is_a_sentence_for_clients_too(client, arguments, words):
     with pytest.raises(AppError, match=words):
@@ -93,30 +117,11 @@ def test_only_generate_is_public_and_it_is_typed(client):
     assert "Literal" in types["mode"]
 
 
-def test_clients_take_turns_and_none_are_mixed(served):
-    demo, engine = served
-    engine.most_running = 0
-    answers = {}
-
-    def call(index):
-        client = Client(demo.local_url, verbose=False)
-        answers[index] = client.predict(f"question {index}", api_name="/generate")
-
-    threads = [threading.Thread(target=call, args=(index,)) for index in range(6)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(60)
-    prompts = {i: parse(text)[0].prompt.messages[-1].content for i, text in answers.items()}
-    assert prompts == {index: f"question {index}" for index in range(6)}
-    assert engine.most_running == 1
-
-
 def test_page_flow_ask_run_stop():
-    handlers = Handlers(ScriptedEngine([["a"]] * 50, pause=0.02))
+    handlers = Handlers(ready(ScriptedEngine([["a"]] * 50, pause=0.02)))
     visitor = Request("v")
-    assert '"waiting"' in handlers.ask(visitor, "Why?", *SETTINGS)
-    texts = handlers.run(visitor, "Why?", *SETTINGS)
+    assert '"waiting"' in ask(handlers, visitor, "Why?")
+    texts = handlers.run(visitor)
     next(texts)
     handlers.steer(visitor, "tau", 0.25)
     next(texts)
@@ -129,11 +134,11 @@ def test_page_flow_ask_run_stop():
 
 def test_a_page_that_missed_a_part_gets_the_whole(monkeypatch):
     monkeypatch.setattr(Transcript, "window", 2000)
-    handlers = Handlers(ScriptedEngine([["a"]] * 50, pause=0.01))
+    handlers = Handlers(ready(ScriptedEngine([["a"]] * 50, pause=0.01)))
     visitor = Request("v")
     assert not isinstance(handlers.whole(visitor), str)
-    handlers.ask(visitor, "Why?", *SETTINGS)
-    last = list(handlers.run(visitor, "Why?", *SETTINGS))[-1]
+    ask(handlers, visitor, "Why?")
+    last = list(handlers.run(visitor))[-1]
     assert len(last) < 2500
     assert len(parse(handlers.whole(visitor))) == 53
     handlers.leave(visitor)
@@ -141,52 +146,147 @@ def test_a_page_that_missed_a_part_gets_the_whole(monkeypatch):
 
 
 def test_asking_again_stops_the_run_before():
-    handlers = Handlers(ScriptedEngine([["a"]] * 50, pause=0.02))
+    handlers = Handlers(ready(ScriptedEngine([["a"]] * 50, pause=0.02)))
     visitor = Request("v")
-    handlers.ask(visitor, "first", *SETTINGS)
-    first = handlers.run(visitor, "first", *SETTINGS)
+    ask(handlers, visitor, "first")
+    first = handlers.run(visitor)
     next(first)
-    handlers.ask(visitor, "second", *SETTINGS)
+    ask(handlers, visitor, "second")
     assert parse(list(first)[-1])[-1].reason == "stopped"
-    second = parse(list(handlers.run(visitor, "second", *SETTINGS))[-1])
+    second = parse(list(handlers.run(visitor))[-1])
     assert second[0].prompt.messages[-1].content == "second"
     assert second[-1].reason == "length"
 
 
 def test_a_run_stopped_while_it_waits_never_begins():
     engine = ScriptedEngine([["a"]])
-    handlers = Handlers(engine)
+    handlers = Handlers(ready(engine))
     visitor = Request("v")
-    handlers.ask(visitor, "Why?", *SETTINGS)
+    ask(handlers, visitor, "Why?")
     handlers.stop(visitor)
-    (text,) = handlers.run(visitor, "Why?", *SETTINGS)
+    (text,) = handlers.run(visitor)
     assert '"idle"' in text
     assert engine.most_running == 0
 
 
 def test_refused_input_is_a_sentence_and_nothing_runs():
-    handlers = Handlers(ScriptedEngine([["a"]]))
+    handlers = Handlers(ready(ScriptedEngine([["a"]])))
     visitor = Request("v")
-    assert "Write a prompt" in handlers.ask(visitor, "  ", *SETTINGS)
-    (output,) = handlers.run(visitor, "  ", *SETTINGS)
+    assert "Write a prompt" in ask(handlers, visitor, "  ")
+    (output,) = handlers.run(visitor)
     assert not isinstance(output, str)
 
 
-def test_an_engine_error_is_a_sentence_and_the_visitor_is_forgotten():
-    handlers = Handlers(ScriptedEngine([], error="the prompt has 9 tokens, the context holds 8"))
+TOO_LONG = "the prompt has 9 tokens, the context holds 8"
+
+
+def test_what_the_model_cannot_take_is_said_at_once_and_stays_in_the_box():
+    handlers = Handlers(ready(ScriptedEngine([["a"]], error=TOO_LONG)))
     visitor = Request("v")
-    handlers.ask(visitor, "Why?", *SETTINGS)
-    (text,) = handlers.run(visitor, "Why?", *SETTINGS)
-    assert "The prompt has 9 tokens, the context holds 8." in text
+    line, box = handlers.ask(visitor, "Why?", None, "", *SETTINGS)
+    assert "The prompt has 9 tokens, the context holds 8." in line
+    assert box != ""
     assert len(handlers.runs) == 0
+
+
+def test_a_prompt_asked_while_the_model_loads_waits_for_it():
+    engine = Future()
+    handlers = Handlers(engine)
+    visitor = Request("v")
+    line, box = handlers.ask(visitor, "Why?", None, "", *SETTINGS)
+    assert message(line) == view.LOADING
+    assert box != ""  # it might yet be refused
+    texts = handlers.run(visitor)
+    assert message(next(texts)) == view.LOADING
+    engine.set_result(ScriptedEngine(PASSES))
+    assert parse(list(texts)[-1])[-1].text == "The sky is blue."
+
+
+@pytest.mark.parametrize("failure", ["no such model", TOO_LONG])
+def test_what_fails_once_the_model_is_there_is_a_sentence(failure):
+    engine = Future()
+    handlers = Handlers(engine)
+    visitor = Request("v")
+    ask(handlers, visitor, "Why?")
+    texts = handlers.run(visitor)
+    next(texts)
+    if failure == TOO_LONG:
+        engine.set_result(ScriptedEngine([], error=TOO_LONG))
+    else:
+        engine.set_exception(MarsError(failure))
+    assert view.sentence(MarsError(failure)) in list(texts)[-1]
+    assert len(handlers.runs) == len(handlers.line) == 0
+
+
+def test_head_and_notices_come_with_the_model():
+    head, notices = Handlers(ready(ScriptedEngine(PASSES))).model()
+    assert "scripted · not MARS-trained" in head
+    assert "Not trained for MARS" in notices
+    failed = Future()
+    failed.set_exception(MarsError("no such model"))
+    assert "No such model." in Handlers(failed).model()[1]
+
+
+def test_the_second_visitor_is_told_their_place():
+    handlers = Handlers(ready(ScriptedEngine([["a"]] * 3)))
+    runs = []
+    for name in "abc":
+        ask(handlers, Request(name), f"from {name}")
+        runs.append(handlers.run(Request(name)))
+    first, second, third = runs
+    next(first)
+    assert "you are next" in next(second)
+    assert "number 2 in line" in next(third)
+    first.close()
+    assert '"header"' in next(second)
+    assert "you are next" in next(third)
+    second.close()
+    assert parse(list(third)[-1])[0].prompt.messages[-1].content == "from c"
+
+
+def test_stop_ends_a_run_that_waits_in_line():
+    engine = ScriptedEngine([["a"]] * 3)
+    handlers = Handlers(ready(engine))
+    runs = []
+    for name in "ab":
+        ask(handlers, Request(name), "Why?")
+        runs.append(handlers.run(Request(name)))
+        next(runs[-1])
+    handlers.stop(Request("b"))
+    assert '"idle"' in list(runs[1])[-1]
+    assert len(handlers.line) == 1
+    runs[0].close()
+    assert len(handlers.line) == 0
+
+
+def test_again_takes_the_next_seed_only_when_sampling():
+    handlers = Handlers(ready(ScriptedEngine(PASSES)))
+    sampling = (*SETTINGS[:4], 0.7, *SETTINGS[5:])
+    for settings, seed in ((SETTINGS, 0), (sampling, 1)):
+        _line, shown = handlers.again(Request("v"), "Why?", None, "", *settings)
+        assert shown == seed
+        assert parse(list(handlers.run(Request("v")))[-1])[0].seed == seed
+    line, _ = handlers.again(Request("v"), "", None, "", *SETTINGS)
+    assert "Write a prompt" in line
+
+
+def test_history_and_system_prompt_reach_the_model():
+    handlers = Handlers(ready(ScriptedEngine(PASSES)))
+    history = [{"role": "user", "content": "Why?"}, {"role": "assistant", "content": "So."}]
+    ask(handlers, Request("v"), "And?", history, "Be brief.")
+    run = parse(list(handlers.run(Request("v")))[-1])
+    said = [(m.role, m.content) for m in run[0].prompt.messages]
+    assert said == [
+        ("system", "Be brief."), ("user", "Why?"), ("assistant", "So."), ("user", "And?"),
+    ]  # fmt: skip
 
 
 def test_a_bug_is_logged_and_shown_without_its_traceback(caplog):
     engine = ScriptedEngine([[]])  # a pass without a token is impossible, and fails
-    handlers = Handlers(engine)
+    handlers = Handlers(ready(engine))
     visitor = Request("v")
-    handlers.ask(visitor, "Why?", *SETTINGS)
-    text = list(handlers.run(visitor, "Why?", *SETTINGS))[-1]
+    ask(handlers, visitor, "Why?")
+    text = list(handlers.run(visitor))[-1]
     assert '"failed"' in text
     assert "Traceback" not in text
     assert "IndexError" in caplog.text
@@ -194,10 +294,10 @@ def test_a_bug_is_logged_and_shown_without_its_traceback(caplog):
 
 def test_closing_the_page_mid_run_frees_the_engine():
     engine = ScriptedEngine([["a"]] * 50, pause=0.02)
-    handlers = Handlers(engine)
+    handlers = Handlers(ready(engine))
     visitor = Request("v")
-    handlers.ask(visitor, "Why?", *SETTINGS)
-    texts = handlers.run(visitor, "Why?", *SETTINGS)
+    ask(handlers, visitor, "Why?")
+    texts = handlers.run(visitor)
     next(texts)
     assert engine.running == 1
     handlers.leave(visitor)
@@ -209,7 +309,7 @@ def test_a_busy_port_is_one_line(served):
     demo, engine = served
     port = int(demo.local_url.rstrip("/").rsplit(":", 1)[1])
     with pytest.raises(MarsError, match=f"port {port} .* in use"):
-        launch(build_demo(engine), "127.0.0.1", port)
+        launch(build_demo(ready(engine)), "127.0.0.1", port)
 
 
 @pytest.mark.parametrize("host", ["203.0.113.9", "nonsense.invalid"])
@@ -227,6 +327,6 @@ def test_whole_numbers_may_come_as_floats(client):
 
 
 def test_defaults_of_the_endpoint_are_those_of_the_config():
-    handlers = Handlers(ScriptedEngine(PASSES))
+    handlers = Handlers(ready(ScriptedEngine(PASSES)))
     run = parse(list(handlers.generate("x"))[-1])
     assert run[0].settings == {**asdict(DecodeConfig()), "stop": []}

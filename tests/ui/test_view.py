@@ -9,6 +9,7 @@ from mars_core.config import DecodeConfig
 from mars_core.errors import MarsError
 from mars_core.trace import parse_record
 from mars_core.ui import view
+from mars_core.ui.conversation import conversation
 from mars_core.ui.presets import load_presets
 from tests.ui.scripted import ScriptedEngine
 
@@ -29,7 +30,7 @@ class Clock:
 
 
 def records(passes=(("a",),) * 40):
-    return list(ScriptedEngine(passes).generate(view.user_messages("x"), DecodeConfig()))
+    return list(ScriptedEngine(passes).generate(conversation("x"), DecodeConfig()))
 
 
 @pytest.mark.parametrize("tick", [0.001, 0.03, 0.1, 5.0])
@@ -108,17 +109,6 @@ def test_lines_hold_no_tag_and_still_say_the_same():
     assert "<" not in view.page_line("error", PAYLOAD)
 
 
-@pytest.mark.parametrize("prompt", ["", "  \n\t", None])
-def test_a_prompt_that_says_nothing_is_refused(prompt):
-    with pytest.raises(MarsError, match="Write a prompt"):
-        view.user_messages(prompt)
-
-
-def test_a_prompt_beyond_reason_is_refused_with_both_numbers():
-    with pytest.raises(MarsError, match=r"200,001 .* 200,000"):
-        view.user_messages("x" * 200_001)
-
-
 def test_model_line():
     assert view.model_line(FACTS) == "smollm2-135m · not MARS-trained · float32 · CPU"
     trained = FACTS._replace(trained=True, block_size=4)
@@ -141,7 +131,12 @@ def test_tau_note_says_when_one_token_is_enforced():
 
 
 def test_html_is_escaped():
-    assert "<img" not in view.head_html(FACTS._replace(name=PAYLOAD))
+    assert "<img" not in view.head_html(PAYLOAD, PAYLOAD)
+
+
+def test_a_waiting_visitor_is_told_their_place():
+    assert "next" in view.waiting_text(1)
+    assert "number 3 in line" in view.waiting_text(3)
 
 
 def test_errors_read_as_sentences():

@@ -1,0 +1,60 @@
+// Small things every part of the player uses.
+
+// Strings among the children become text nodes: whatever they hold, they are not parsed.
+const make = (tag, className, ...children) => {
+  const node = document.createElement(tag);
+  if (className) node.className = className;
+  node.append(...children);
+  return node;
+};
+
+const button = (label, className, onClick) => {
+  const node = make("button", `mars-button ${className}`, label);
+  node.type = "button";
+  node.addEventListener("click", onClick);
+  return node;
+};
+
+const short = (number) => String(Number(number.toFixed(2)));
+const plural = (count, word) => `${count} ${word}${count === 1 ? "" : "s"}`;
+const setting = ({ mode, tau }) => (mode === "one" ? "one token" : `tau ${short(tau)}`);
+
+// Text of several lines that shows its first ones (how many: CSS) until "Show all" is pressed.
+// Of a very long one the rest is not even laid out before that.
+const clamped = (() => {
+  const START = 2000;
+  const overflows = ({ scrollHeight, clientHeight }) => scrollHeight > clientHeight + 1;
+  return (className, text) => {
+    const body = Object.assign(make("p", className, text.slice(0, START)), { dir: "auto" });
+    const more = button("Show all", "mars-more", () => {
+      const open = body.classList.toggle("mars-open");
+      body.textContent = open ? text : text.slice(0, START);
+      more.textContent = open ? "Show less" : "Show all";
+      more.ariaExpanded = String(open);
+    });
+    Object.assign(more, { hidden: true, ariaExpanded: "false" });
+    new ResizeObserver(() => {
+      if (body.classList.contains("mars-open")) return;
+      more.hidden = text.length <= START && !overflows(body);
+    }).observe(body);
+    return [body, more];
+  };
+})();
+
+// Put text on the clipboard; false where the browser refuses. Outside of a secure context (a page
+// served over plain http) only the old way is there.
+const copyText = async (text) => {
+  try {
+    await navigator.clipboard.writeText(text);
+    return true;
+  } catch {
+    const focused = document.activeElement;
+    const area = Object.assign(make("textarea", "mars-hidden", text), { readOnly: true });
+    document.body.append(area);
+    area.select();
+    const copied = document.execCommand("copy");
+    area.remove();
+    focused?.focus({ preventScroll: true });
+    return copied;
+  }
+};
