@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import argparse
 import sys
-from concurrent.futures import Future
-from typing import Any
+import threading
 
-from mars_core.cli import add_model_arguments, load_model
-from mars_core.config import DecodeConfig, check_range
+from mars_core.cli import add_model_arguments, threaded_engine
+from mars_core.config import check_range
 from mars_core.errors import MarsError
+from mars_core.model_thread import ModelThread
 from mars_core.models.names import check_known
 
 
@@ -42,27 +42,16 @@ def serve(args: argparse.Namespace) -> None:
 
     from mars_core.ui.demo import build_demo, launch
 
-    engine: Future[Any] = Future()
+    thread = ModelThread()
+    opened = threading.Event()
+    thread.submit(opened.wait)  # two heavy imports at once would only delay the page
+    engine = thread.submit(lambda: threaded_engine(args, thread))
     demo = build_demo(engine, args.model)
     print(f"MARS Studio: {launch(demo, args.host, args.port)} (Ctrl-C ends it)", file=sys.stderr)
-    try:
-        engine.set_result(load_engine(args))
-    except MarsError as error:
-        engine.set_exception(error)
-        raise
-    demo.block_thread()
-
-
-def load_engine(args: argparse.Namespace) -> Any:
-    """The engine, warmed up for the page's settings."""
-    loaded = load_model(args)
-
-    from mars_core.engine import Engine
-
-    engine = Engine(loaded)
-    engine.warm_up(DecodeConfig())
+    opened.set()
+    loaded = engine.result().loaded
     print(f"{loaded.name}: {loaded.dtype_name}, {loaded.dtype_reason}", file=sys.stderr)
-    return engine
+    demo.block_thread()
 
 
 if __name__ == "__main__":

@@ -11,7 +11,6 @@ import json
 import os
 import sys
 from collections.abc import Iterator, Sequence
-from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import asdict, fields
 from pathlib import Path
@@ -21,6 +20,7 @@ from mars_core import __version__, terminal, trace
 from mars_core.chat import check_messages
 from mars_core.config import DecodeConfig, Device, DtypeName, Metric, Mode
 from mars_core.errors import MarsError
+from mars_core.model_thread import ModelThread, ThreadedEngine
 from mars_core.models import catalog
 
 if TYPE_CHECKING:
@@ -179,6 +179,18 @@ def load_model(args: argparse.Namespace) -> LoadedModel:
         )
 
 
+def threaded_engine(args: argparse.Namespace, thread: ModelThread) -> ThreadedEngine:
+    """A page's engine, ready for its settings; everything it computes is done in `thread`, which
+    has to run this too."""
+    loaded = load_model(args)
+
+    from mars_core.engine import Engine
+
+    engine = Engine(loaded)
+    engine.warm_up(DecodeConfig())
+    return ThreadedEngine(engine, thread)
+
+
 def run_generate(args: argparse.Namespace) -> int:
     """Stream one answer, coloured, or its trace."""
     config = config_from(args)
@@ -245,25 +257,22 @@ def run_bench(args: argparse.Namespace) -> int:
 
 def run_bench_page(args: argparse.Namespace) -> int:
     """Serve the page, measure it from outside, and print a table, or JSON."""
-    loaded = load_model(args)
+    thread = ModelThread()
+    engine = thread.submit(lambda: threaded_engine(args, thread))
+    ready = engine.result()
 
-    from mars_core.engine import Engine
     from mars_core.evaluation.page import page_cost, table
     from mars_core.ui.demo import build_demo, launch
 
-    engine = Engine(loaded)
-    ready: Future[Engine] = Future()
-    ready.set_result(engine)
-
     @contextmanager
     def serve() -> Iterator[str]:
-        demo = build_demo(ready)
+        demo = build_demo(engine)
         try:
             yield launch(demo, "127.0.0.1", None)
         finally:
             demo.close(verbose=False)
 
-    result = page_cost(engine, serve, args.repeats, args.max_new_tokens, with_browser=args.browser)
+    result = page_cost(ready, serve, args.repeats, args.max_new_tokens, with_browser=args.browser)
     print(json.dumps(asdict(result), indent=1) if args.json else table(result))
     return 0
 

@@ -17,6 +17,7 @@ LAYERS = [
     {"errors", "config", "paths"},
     {"events", "control", "stopwatch"},
     {"trace"},
+    {"model_thread"},
     {"acceptance", "cache", "text", "chat", "sampling", "terminal"},
     {"decode", "reference", "models"},
     {"engine", "baselines"},
@@ -33,6 +34,7 @@ NO_TORCH = (
     "trace",
     "stopwatch",
     "terminal",
+    "model_thread",
     "cli",
     "chat",
 )

@@ -213,7 +213,7 @@ def test_a_real_browser_is_a_reader_too():
 
 @pytest.mark.browser
 @pytest.mark.skipif(not CHROMIUM, reason="no Chromium found (PATH, or CHROMIUM=/path)")
-def test_a_run_that_breaks_off_in_the_browser_is_one_line():
-    with pytest.raises(MarsError, match="ended as") as error:
+def test_what_the_page_refuses_in_the_browser_is_one_line():
+    with pytest.raises(MarsError, match="The model is ill") as error:
         page.run_browser(partial(serve, error="the model is ill"), new_tokens=8)
     assert "\n" not in str(error.value)

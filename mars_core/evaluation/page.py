@@ -16,7 +16,6 @@ from importlib.metadata import version
 from typing import Any, cast
 
 from mars_core.config import DecodeConfig
-from mars_core.engine import Engine
 from mars_core.errors import MarsError
 from mars_core.evaluation.measure import (
     PROMPT,
@@ -28,6 +27,7 @@ from mars_core.evaluation.measure import (
 )
 from mars_core.evaluation.page_browser import browser
 from mars_core.evaluation.page_client import Run, client
+from mars_core.model_thread import Generates
 from mars_core.trace import DoneRecord, Header, Message, Prompt
 
 MESSAGES = (Message(role="user", content=PROMPT),)
@@ -77,7 +77,7 @@ class PageCost:
 
 
 def page_cost(
-    engine: Engine, serve: Serve, repeats: int, new_tokens: int, *, with_browser: bool = True
+    engine: Generates, serve: Serve, repeats: int, new_tokens: int, *, with_browser: bool = True
 ) -> PageCost:
     """Measure the page that `serve` serves for `engine`, in this process."""
     check_repeats(repeats)
@@ -111,13 +111,13 @@ def page_cost(
     )
 
 
-def _header(engine: Engine, config: DecodeConfig) -> Header:
+def _header(engine: Generates, config: DecodeConfig) -> Header:
     """The header of a run that goes no further: it describes what is going to be measured."""
     with closing(cast(Any, engine.generate(MESSAGES, config))) as records:
         return cast(Header, next(records))
 
 
-def run_headless(engine: Engine, config: DecodeConfig) -> Run:
+def run_headless(engine: Generates, config: DecodeConfig) -> Run:
     """Drain a run without a page."""
     started = time.perf_counter()
     *_, done = engine.generate(MESSAGES, config)

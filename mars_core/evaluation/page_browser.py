@@ -23,7 +23,6 @@ FLAGS = (
     "--disable-sync",
 )
 SETTLE_MS = 1000  # Gradio goes on building a page that can already be used
-
 STALLED_MS = 60_000  # without a new record, a run is given up
 
 # Asks, waits without polling, and takes the time, all inside of the browser, so that Playwright
@@ -31,6 +30,7 @@ STALLED_MS = 60_000  # without a new record, a run is given up
 ASK = """(stalled) => new Promise((resolve) => {
   let longest = 0;
   let seen = -1;
+  const notice = document.querySelector(".mars-notice");
   const tasks = new PerformanceObserver((list) => {
     for (const { duration } of list.getEntries()) longest = Math.max(longest, duration);
   });
@@ -42,16 +42,20 @@ ASK = """(stalled) => new Promise((resolve) => {
   const listen = ({ detail }) => {
     if (detail !== "waiting" && detail !== "running") end(detail);
   };
+  const refused = new MutationObserver(() => notice.textContent && end("refused"));
   const end = (state) => {
     const seconds = (performance.now() - started) / 1000;
     document.removeEventListener("mars-state", listen);
     clearInterval(alive);
+    refused.disconnect();
     setTimeout(() => {
       tasks.disconnect();
-      resolve({ seconds, longest, state, last: JSON.stringify(marsPlayer.records.at(-1)) });
+      const last = JSON.stringify(marsPlayer.records.at(-1));
+      resolve({ seconds, longest, state, notice: notice.textContent, last });
     }, 500);
   };
   tasks.observe({ entryTypes: ["longtask"] });
+  refused.observe(notice, { childList: true });
   document.addEventListener("mars-state", listen);
   const started = performance.now();
   document.querySelector("#generate").click();
@@ -95,6 +99,7 @@ def _ask(reader: str, page: Any, prompt: str, new_tokens: int) -> Run:
     page.fill("#prompt textarea", prompt)
     answer = page.evaluate(ASK, STALLED_MS)
     if answer["state"] != "done":
-        raise MarsError(f"the run in the browser ended as {answer['state']!r}")
+        said = answer["notice"] or answer["state"]
+        raise MarsError(f"the run in the browser did not end well: {said}")
     done = parse_done(answer["last"])
     return Run(reader, answer["seconds"], done, longest_task_ms=float(answer["longest"]))

@@ -32,6 +32,7 @@ from mars_core.ui.plots import confidence_figure, plotly_script
 # sliders, Stop and downloads need some as well.
 MODEL = "model"
 MOST_WAITING = 64
+QUEUE_SECONDS, PROGRESS_SECONDS = 0.02, 0.5
 THREADS = 96
 PLAYER_FILES = (
     "dom.js", "text.js", "colours.js", "passes.js", "card.js", "run.js", "turns.js",
@@ -198,6 +199,10 @@ def launch(demo: gr.Blocks, host: str, port: int | None) -> str:
     port: None or 0 takes a free one. Raises MarsError where it cannot listen there.
     """
     check_address(host, port or 0)
+    # By default (but on Windows) Gradio looks for work a thousand times a second and for progress a
+    # hundred times: 6 % of a core, and whatever wakes up delays a forward that uses all of them.
+    demo._queue.sleep_when_free = QUEUE_SECONDS
+    demo._queue.progress_update_sleep_when_free = PROGRESS_SECONDS
     _, address, _ = demo.launch(
         server_name=host,
         server_port=port or None,

@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Iterator
 from concurrent.futures import Future
 from contextlib import closing
 from dataclasses import replace
 from itertools import count
-from typing import Any, Literal, Protocol, cast
+from typing import Any, Literal, cast
 
 import gradio as gr
 
 from mars_core.config import MAX_SEED, DecodeConfig, Metric, Mode
 from mars_core.control import Control
 from mars_core.errors import MarsError
-from mars_core.trace import AnyRecord, Message
+from mars_core.model_thread import Generates
+from mars_core.trace import AnyRecord
 from mars_core.ui import view
 from mars_core.ui.conversation import conversation
 from mars_core.ui.line import Ahead, Line
@@ -27,21 +28,6 @@ BROKE_OFF = "The run broke off because of an error in the program; the server's 
 LOOK_SECONDS = 0.25
 
 log = logging.getLogger(__name__)
-
-
-class Generates(Protocol):
-    """What the page needs of `mars_core.engine.Engine`."""
-
-    loaded: Any
-
-    def encode(self, messages: Sequence[Message], config: DecodeConfig) -> Any: ...
-
-    def generate(
-        self,
-        messages: Sequence[Message],
-        config: DecodeConfig,
-        control: Control | None = None,
-    ) -> Iterator[AnyRecord]: ...
 
 
 class Handlers:
@@ -158,7 +144,8 @@ class Handlers:
             with self.line.join() as ahead:
                 for _ in self._waiting(ahead, run.control):
                     yield ""  # a client that went away is noticed
-                yield from view.growing_text(self._batches(run))
+                batches = self._batches(run, view.CLIENT_BATCH_SECONDS)
+                yield from view.growing_text(batches)
         except MarsError as error:
             raise gr.Error(view.sentence(error), print_exception=False) from None
 
@@ -176,11 +163,11 @@ class Handlers:
     def _why_waiting(self, ahead: int) -> str:
         return view.waiting_text(ahead) if self.engine.done() else view.LOADING
 
-    def _batches(self, run: Run) -> Iterator[list[str]]:
+    def _batches(self, run: Run, interval: float = view.BATCH_SECONDS) -> Iterator[list[str]]:
         records = self.engine.result().generate(run.messages, run.config, run.control)
         # closed explicitly: when the reader goes away the model is free at once
         with closing(cast(Generator[AnyRecord, None, None], records)):
-            yield from view.batched_lines(records, time.monotonic)
+            yield from view.batched_lines(records, time.monotonic, interval)
 
     def steer(self, request: gr.Request, mode: Mode, tau: float) -> Any:
         """Mode or tau was moved: tell the run that is going on, and explain the position."""

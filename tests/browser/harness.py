@@ -5,28 +5,17 @@ is fed literal traces: quick, and without a server.
 """
 
 import json
-import os
-import shutil
 import time
 
 import pytest
 from playwright.sync_api import sync_playwright
 
+from mars_core.evaluation.page_browser import FLAGS, find_chromium
 from mars_core.paths import assets_dir
 from mars_core.ui.demo import PLAYER_FILES, PLAYER_SHEETS, build_demo, launch
 from tests.ui.scripted import ready
 
-NAMES = ("chromium", "chromium-browser", "google-chrome")
-CHROMIUM = os.environ.get("CHROMIUM") or next(filter(None, map(shutil.which, NAMES)), None)
-FLAGS = (
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-quic",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-)
+CHROMIUM = find_chromium()
 WAIT_MS = 30_000
 INSIDE = ("http://127.0.0.1:", "http://localhost:", "data:", "blob:")
 # answered by the test itself; an origin of its own, so that there is storage and a clipboard

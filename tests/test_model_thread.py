@@ -1,0 +1,73 @@
+"""Everything a model computes happens in one thread, and nothing else changes."""
+
+import threading
+
+import pytest
+
+from mars_core.config import DecodeConfig
+from mars_core.errors import MarsError
+from mars_core.model_thread import ModelThread, ThreadedEngine
+from mars_core.ui.conversation import conversation
+from tests.ui.scripted import EOS, ScriptedEngine
+
+PASSES = [["The", " sky"], [" is"], [" blue", ".", EOS]]
+CONFIG = DecodeConfig()
+
+
+class Watched(ScriptedEngine):
+    """Notes the threads in which its records are made."""
+
+    def _records(self, messages, config, control):
+        self.threads = set()
+        try:
+            for record in super()._records(messages, config, control):
+                self.threads.add(threading.current_thread().name)
+                yield record
+        finally:
+            self.threads.add(threading.current_thread().name)
+
+
+def test_results_and_errors_come_back_in_order():
+    thread = ModelThread()
+    made = []
+    futures = [thread.submit(lambda i=i: made.append(i) or i) for i in range(5)]
+    assert [future.result(10) for future in futures] == made == [0, 1, 2, 3, 4]
+
+    def fail():
+        raise MarsError("no such model")
+
+    with pytest.raises(MarsError, match="no such model"):
+        thread.submit(fail).result(10)
+    assert thread.submit(lambda: "still here").result(10) == "still here"
+
+
+def test_records_are_those_of_the_engine_and_made_in_the_thread():
+    plain = ScriptedEngine(PASSES)
+    engine = Watched(PASSES)
+    threaded = ThreadedEngine(engine, ModelThread())
+    assert threaded.loaded is engine.loaded
+    said = conversation("Why?")
+    assert list(threaded.generate(said, CONFIG)) == list(plain.generate(said, CONFIG))
+    assert engine.threads == {"model"}
+
+
+def test_closing_ends_the_run_in_the_thread_too():
+    engine = Watched([["a"]] * 50)
+    records = ThreadedEngine(engine, ModelThread()).generate(conversation("Why?"), CONFIG)
+    next(records)
+    next(records)
+    assert engine.running == 1
+    records.close()
+    assert engine.running == 0
+    assert engine.threads == {"model"}
+
+
+def test_bad_input_raises_before_the_first_record():
+    class Refuses(ScriptedEngine):
+        def generate(self, messages, config, control=None):
+            self.encode(messages, config)
+            return super().generate(messages, config, control)
+
+    threaded = ThreadedEngine(Refuses([], error="the prompt is too long"), ModelThread())
+    with pytest.raises(MarsError, match="too long"):
+        threaded.generate(conversation("Why?"), CONFIG)
