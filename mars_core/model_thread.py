@@ -9,7 +9,6 @@ of them do it in this one.
 
 from __future__ import annotations
 
-import os
 import threading
 from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import Future
@@ -21,9 +20,6 @@ from mars_core.control import Control
 from mars_core.trace import AnyRecord, Message
 
 T = TypeVar("T")
-# How long a team stays awake: past the gap between two tasks, and no longer. By default it is many
-# times that, and beside a busy browser one that waits keeps one that works off its core.
-SPIN_COUNT = "4000"
 
 
 class Generates(Protocol):
@@ -42,13 +38,9 @@ class Generates(Protocol):
 
 
 class ModelThread:
-    """Does what it is given, one thing after the other; ends with the program, also in mid-work.
-
-    To be made before torch is imported, whose OpenMP (libgomp) reads its settings only then.
-    """
+    """Does what it is given, one thing after the other; ends with the program, also in mid-work."""
 
     def __init__(self) -> None:
-        os.environ.setdefault("GOMP_SPINCOUNT", SPIN_COUNT)
         self._work: SimpleQueue[tuple[Callable[[], Any], Future[Any]]] = SimpleQueue()
         threading.Thread(target=self._run, name="model", daemon=True).start()
 

@@ -32,7 +32,7 @@ from mars_core.ui.plots import confidence_figure, plotly_script
 # sliders, Stop and downloads need some as well.
 MODEL = "model"
 MOST_WAITING = 64
-QUEUE_SECONDS, PROGRESS_SECONDS = 0.02, 0.5
+QUEUE_SECONDS, PROGRESS_SECONDS = 0.05, 0.5
 THREADS = 96
 PLAYER_FILES = (
     "dom.js", "text.js", "colours.js", "passes.js", "card.js", "run.js", "turns.js",

@@ -19,7 +19,7 @@ from mars_core.trace import AnyRecord, dump_record
 LOADING = "The model is being loaded …"
 BATCH_SECONDS = 0.1
 # a program at the endpoint needs no smooth motion, and every update takes time from decoding
-CLIENT_BATCH_SECONDS = 0.5
+CLIENT_BATCH_SECONDS = 1.0
 SMALL_MODEL_PARAMETERS = 500_000_000
 
 PageState = Literal["waiting", "idle", "error", "failed"]
