@@ -2,7 +2,7 @@
 
 Runs are compared in pairs, one headless and one through the page, so that a slow moment of the
 machine hits both; which of the two is first takes turns. The page is served only while it is
-read: a Gradio server takes a few percent of a core also while it waits, and that is a cost of it.
+read: a Gradio server wakes up also while it waits, and that is a cost of it.
 """
 
 from __future__ import annotations

@@ -11,6 +11,7 @@ from __future__ import annotations
 import errno
 import json
 import socket
+from collections.abc import Iterable
 from concurrent.futures import Future
 from typing import Any
 
@@ -89,9 +90,8 @@ def build_demo(engine: Future[Any], name: str = "") -> gr.Blocks:
     name: how the model is called until it is there.
     """
     handlers = Handlers(engine)
-    head, notices = (
-        handlers.model() if engine.done() else (view.head_html(f"{name} · loading …"), "")
-    )
+    ready = engine.done()  # asked once: it may become so while the page is built
+    head, notices = handlers.model() if ready else (view.head_html(f"{name} · loading …"), "")
     with gr.Blocks(title="MARS Studio", analytics_enabled=False, fill_width=True) as demo:
         with gr.Row(elem_id="studio"):
             with gr.Column(scale=0, min_width=320, elem_id="rail"):
@@ -105,7 +105,7 @@ def build_demo(engine: Future[Any], name: str = "") -> gr.Blocks:
                     elem_id="player",
                 )
                 below = gr.HTML(notices, apply_default_css=False)
-        if not engine.done():
+        if not ready:
             demo.load(
                 handlers.model,
                 None,
@@ -160,17 +160,20 @@ def _wire(demo: gr.Blocks, handlers: Handlers, controls: Rail, player: Any) -> N
 
 def _player_source() -> str:
     """The player's files in one scope, and the lines that tie it to the page."""
-    folder = assets_dir() / "player"
-    sources = [(folder / name).read_text(encoding="utf-8") for name in PLAYER_FILES]
     figure = f"const FIGURE = {json.dumps(confidence_figure())};"
-    return "\n".join([*sources, figure, PLAYER_GLUE])
+    return "\n".join([player_text(PLAYER_FILES), figure, PLAYER_GLUE])
+
+
+def player_text(names: Iterable[str]) -> str:
+    """These files of the player, one after the other."""
+    folder = assets_dir() / "player"
+    return "\n".join((folder / name).read_text(encoding="utf-8") for name in names)
 
 
 def launch_options() -> dict[str, Any]:
     """What `launch` needs for the look. Everything is inline: the page asks no other server."""
-    assets = assets_dir()
-    sheets = [*(assets / "player" / name for name in PLAYER_SHEETS), assets / "page.css"]
-    css = "\n".join(sheet.read_text(encoding="utf-8") for sheet in sheets)
+    page_sheet = (assets_dir() / "page.css").read_text(encoding="utf-8")
+    css = f"{player_text(PLAYER_SHEETS)}\n{page_sheet}"
     theme = gr.themes.Base(
         primary_hue="zinc",
         neutral_hue="zinc",

@@ -11,8 +11,7 @@ import pytest
 from playwright.sync_api import sync_playwright
 
 from mars_core.evaluation.page_browser import FLAGS, find_chromium
-from mars_core.paths import assets_dir
-from mars_core.ui.demo import PLAYER_FILES, PLAYER_SHEETS, build_demo, launch
+from mars_core.ui.demo import PLAYER_FILES, PLAYER_SHEETS, build_demo, launch, player_text
 from tests.ui.scripted import ready
 
 CHROMIUM = find_chromium()
@@ -20,6 +19,11 @@ WAIT_MS = 30_000
 INSIDE = ("http://127.0.0.1:", "http://localhost:", "data:", "blob:")
 # answered by the test itself; an origin of its own, so that there is storage and a clipboard
 STATIC = "http://127.0.0.1:9/player"
+# text that must be shown as it is, and never run
+PAYLOAD = (
+    "<img src=x onerror=\"alert('img')\"><script>alert('script')</script>"
+    "${alert('template')}{{7*7}}<b id=injected>"
+)
 
 needs_chromium = [
     pytest.mark.browser,
@@ -78,11 +82,8 @@ def open_player(page, *, files=PLAYER_FILES, options="{}", before="", dark=False
 
     before: a script in the scope of the player's files, such as another createPlot.
     """
-    folder = assets_dir() / "player"
-    sheets = "\n".join((folder / name).read_text(encoding="utf-8") for name in PLAYER_SHEETS)
-    sources = "\n".join((folder / name).read_text(encoding="utf-8") for name in files)
     document = f"""<!doctype html><meta charset="utf-8"><meta name="viewport"
-      content="width=device-width"><style>{sheets}
+      content="width=device-width"><style>{player_text(PLAYER_SHEETS)}
       body {{ margin: 0; padding: 16px; background: #faf9f6 }}
       .dark body {{ background: #121419; color-scheme: dark }}</style>
       <div class="root"></div>"""
@@ -96,7 +97,7 @@ def open_player(page, *, files=PLAYER_FILES, options="{}", before="", dark=False
           for (const name of ["state", "gap", "again", "edit", "over"])
             root.addEventListener(`mars-${{name}}`, (e) => heard.push([name, e.detail]));
           {before}
-          {sources}
+          {player_text(files)}
           window.marsPlayer = createPlayer(root, {options});
         }}"""
     )

@@ -1,17 +1,11 @@
 """A page with nothing but the player's files, Plotly and a plot, and records to feed it."""
 
-from mars_core.paths import assets_dir
 from mars_core.trace import ControlRecord, SlotRecord, StepRecord, TokenRecord
-from mars_core.ui.demo import PLAYER_FILES, PLAYER_SHEETS
+from mars_core.ui.demo import PLAYER_FILES, PLAYER_SHEETS, player_text
 from mars_core.ui.plots import confidence_figure, plotly_script
 from tests.browser.harness import WAIT_MS
 
-
-def joined(names):
-    return "\n".join((assets_dir() / "player" / name).read_text("utf-8") for name in names)
-
-
-PAGE = f"""<!doctype html><meta charset="utf-8"><style>{joined(PLAYER_SHEETS)}</style>
+PAGE = f"""<!doctype html><meta charset="utf-8"><style>{player_text(PLAYER_SHEETS)}</style>
 <body style="margin: 20px"></body>"""
 MOUNT = """([source, figure]) => {
   document.body.className = "";
@@ -46,7 +40,7 @@ def open_sheet(browser, **context):
 
 
 def mount(page):
-    page.evaluate(MOUNT, [joined(PLAYER_FILES), confidence_figure()])
+    page.evaluate(MOUNT, [player_text(PLAYER_FILES), confidence_figure()])
 
 
 def step(forward, confidences, accepted=1, mode="tau", tau=0.9, row=0):

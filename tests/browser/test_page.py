@@ -7,6 +7,7 @@ import pytest
 
 from mars_core.ui.view import Transcript
 from tests.browser.harness import (
+    PAYLOAD,
     WAIT_MS,
     ask,
     needs_chromium,
@@ -17,11 +18,6 @@ from tests.browser.harness import (
     wait_state,
 )
 from tests.ui.scripted import EOS, ScriptedEngine
-
-PAYLOAD = (
-    "<img src=x onerror=\"alert('img')\"><script>alert('script')</script>"
-    "${alert('template')}{{7*7}}<b id=injected>"
-)
 
 pytestmark = needs_chromium
 

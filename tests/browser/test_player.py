@@ -10,6 +10,7 @@ from mars_core.config import MAX_SEED, DecodeConfig
 from mars_core.trace import ControlRecord, Message, SlotRecord, dump_record, read_trace
 from mars_core.ui.demo import PLAYER_FILES
 from tests.browser.harness import (
+    PAYLOAD,
     feed,
     needs_chromium,
     open_player,
@@ -20,10 +21,6 @@ from tests.ui.scripted import EOS, ScriptedEngine
 
 pytestmark = needs_chromium
 
-PAYLOAD = (
-    "<img src=x onerror=\"alert('img')\"><script>alert('script')</script>"
-    "${alert('template')}{{7*7}}<b id=injected>"
-)
 STORY = [["Once", " upon", " a"], [" time"], [" there", " was", " a", " fox", "."], [EOS]]
 PLOT = """{
   figure: {},
