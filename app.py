@@ -6,7 +6,7 @@ import argparse
 import sys
 import threading
 
-from mars_core.cli import add_model_arguments, threaded_engine
+from mars_core.cli.arguments import add_model_arguments, threaded_engine
 from mars_core.config import check_range
 from mars_core.errors import MarsError
 from mars_core.model_thread import ModelThread

@@ -8,22 +8,41 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal, Protocol
 
 from jinja2 import TemplateError
 
 from mars_core.errors import MarsError
-from mars_core.trace import Message
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
+Role = Literal["system", "user", "assistant"]
 # private-use characters stand in for special-token strings while the template is rendered
 FIRST_STAND_IN = 0xF0000
 
 
+class ChatTurn(Protocol):
+    """What one side said: a `Turn`, or the `Message` of a trace."""
+
+    @property
+    def role(self) -> Role: ...
+
+    @property
+    def content(self) -> str: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """What one side said, where no trace is kept."""
+
+    role: Role
+    content: str
+
+
 def encode_chat(
-    tokenizer: PreTrainedTokenizerBase, messages: Sequence[Message]
+    tokenizer: PreTrainedTokenizerBase, messages: Sequence[ChatTurn]
 ) -> tuple[list[int], str]:
     """Token ids of a conversation, ready for the assistant's turn, and the text they stand for.
 
@@ -55,7 +74,7 @@ def encode_chat(
     return ids, replace_all(rendered, names)
 
 
-def check_messages(messages: Sequence[Message]) -> None:
+def check_messages(messages: Sequence[ChatTurn]) -> None:
     """Raise MarsError unless there is something valid to answer."""
     if not messages or messages[-1].role != "user":
         raise MarsError("the conversation must end with a user message")

@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-import platform
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
-from functools import cache
-from importlib.metadata import PackageNotFoundError, version
-from pathlib import Path
-
-import torch
 
 from mars_core import trace
+from mars_core.about import describe_device, library_versions, model_facts
 from mars_core.cache import Session
-from mars_core.chat import encode_chat
+from mars_core.chat import ChatTurn, encode_chat
 from mars_core.config import DecodeConfig
 from mars_core.control import Control, LiveControl
 from mars_core.decode import check_prompt, decode, mask_token
@@ -27,7 +22,6 @@ from mars_core.models.load import LoadedModel
 from mars_core.stopwatch import Stopwatch
 from mars_core.text import Detokenizer, StopStrings, TokenText
 
-RECORDED_LIBRARIES = ("mars-studio", "torch", "transformers", "peft", "bitsandbytes")
 SHOWN_DIGITS = 6
 
 
@@ -49,7 +43,7 @@ class Engine:
 
     def generate(
         self,
-        messages: Sequence[trace.Message],
+        messages: Sequence[ChatTurn],
         config: DecodeConfig,
         control: Control | None = None,
     ) -> Iterator[trace.AnyRecord]:
@@ -62,7 +56,7 @@ class Engine:
         return self._run(ids, prompt, config, control or LiveControl(config))
 
     def encode(
-        self, messages: Sequence[trace.Message], config: DecodeConfig
+        self, messages: Sequence[ChatTurn], config: DecodeConfig
     ) -> tuple[list[int], trace.Prompt]:
         """Token ids of the conversation, and what a trace says of it.
 
@@ -73,7 +67,8 @@ class Engine:
         check_prompt(ids, self.loaded.context_length)
         if config.mode == "tau" and config.slots > 1:
             mask_token(self.loaded.special)
-        return ids, trace.Prompt(messages=tuple(messages), text=text, tokens=len(ids))
+        said = tuple(trace.Message(role=m.role, content=m.content) for m in messages)
+        return ids, trace.Prompt(messages=said, text=text, tokens=len(ids))
 
     def _run(
         self, ids: list[int], prompt: trace.Prompt, config: DecodeConfig, control: Control
@@ -208,20 +203,7 @@ def header(loaded: LoadedModel, prompt: trace.Prompt, config: DecodeConfig) -> t
         format="mars-trace",
         version=trace.VERSION,
         created=datetime.now(UTC).isoformat(timespec="seconds"),
-        model=trace.ModelInfo(
-            name=loaded.name,
-            source=loaded.source,
-            weights=loaded.weights,
-            adapter=loaded.adapter,
-            licence=loaded.licence,
-            architecture=type(loaded.model).__name__,
-            parameters=loaded.parameters,
-            mask_token=loaded.mask_token,
-            mask_id=loaded.special.mask_id,
-            trained=loaded.trained,
-            block_size=loaded.block_size,
-            context_length=loaded.context_length,
-        ),
+        model=trace.ModelInfo(**model_facts(loaded)),
         dtype=loaded.dtype_name,
         dtype_reason=loaded.dtype_reason,
         device=describe_device(loaded),
@@ -230,35 +212,3 @@ def header(loaded: LoadedModel, prompt: trace.Prompt, config: DecodeConfig) -> t
         settings={**asdict(config), "stop": list(config.stop)},  # as JSON gives it back
         seed=config.seed,
     )
-
-
-def describe_device(loaded: LoadedModel) -> str:
-    """Where and how it computes, e.g. "cpu, AMD EPYC, 2 threads, packed weights"."""
-    if loaded.device.type == "cuda":
-        return f"cuda, {torch.cuda.get_device_name(loaded.device)}"
-    packed = ", packed weights" if loaded.packed else ""
-    name = loaded.device.type
-    return f"{name}, {processor_name()}, {torch.get_num_threads()} threads{packed}"
-
-
-@cache
-def processor_name() -> str:
-    """The processor's marketing name where the system tells it, else its architecture."""
-    try:
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-    except OSError:
-        return platform.processor() or platform.machine()
-    names = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
-    return names[0] if names else platform.machine()
-
-
-@cache
-def library_versions() -> dict[str, str]:
-    """Versions of Python and of the libraries that can change a number."""
-    found = {"python": platform.python_version()}
-    for name in RECORDED_LIBRARIES:
-        try:
-            found[name] = version(name)
-        except PackageNotFoundError:
-            continue
-    return found

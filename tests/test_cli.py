@@ -10,6 +10,8 @@ import sys
 import pytest
 
 from mars_core import cli, terminal, trace
+from mars_core.cli import arguments
+from mars_core.config import DecodeConfig
 from tests.tiny import tiny_checkpoint, tiny_llama
 
 
@@ -46,10 +48,10 @@ def test_json_ends_with_done(folder, capsys):
 
 def test_every_setting_has_a_flag_with_the_configs_default():
     args = cli.build_parser().parse_args(["generate", "x"])
-    assert cli.config_from(args) == cli.DecodeConfig()
+    assert arguments.config_from(args) == DecodeConfig()
     flags = "--stop a --stop b --metric margin --use-last-mask --seed 3 --top-p .5"
     args = cli.build_parser().parse_args(["generate", "x", *flags.split()])
-    config = cli.config_from(args)
+    config = arguments.config_from(args)
     assert (config.stop, config.metric, config.slots, config.seed) == (("a", "b"), "margin", 5, 3)
 
 

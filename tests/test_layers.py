@@ -19,9 +19,9 @@ LAYERS = [
     {"trace"},
     {"model_thread"},
     {"acceptance", "cache", "text", "chat", "sampling", "terminal"},
-    {"decode", "reference", "models"},
-    {"engine", "baselines"},
-    {"evaluation"},
+    {"decode", "reference", "models", "about"},
+    {"engine", "baselines", "answers"},
+    {"training", "evaluation"},
     {"ui"},
     {"cli"},
 ]
@@ -37,6 +37,16 @@ NO_TORCH = (
     "model_thread",
     "cli",
     "chat",
+    "training.repetition",
+    "training.prompt_file",
+    "training.answer_file",
+    "training.arithmetic",
+    "training.settings",
+    "training.overlap",
+    "training.budget",
+    "training.checkpoint",
+    "training.progress",
+    "evaluation.bootstrap",
 )
 
 

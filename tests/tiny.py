@@ -15,6 +15,8 @@ from transformers import (
     PreTrainedTokenizerFast,
     Qwen2Config,
     Qwen2ForCausalLM,
+    Qwen3Config,
+    Qwen3ForCausalLM,
 )
 
 M = TypeVar("M", bound=PreTrainedModel)
@@ -146,6 +148,21 @@ def tiny_qwen2(
     """A random Qwen2, its qkv biases random too; otherwise as `tiny_llama`."""
     config = Qwen2Config(**_common(vocab, layers, heads, kv_heads, tied))
     return _finish(Qwen2ForCausalLM(config), seed, sharpen, dtype)
+
+
+def tiny_qwen3(
+    seed: int = 0,
+    vocab: int = VOCAB,
+    layers: int = 2,
+    heads: int = 4,
+    kv_heads: int = 2,
+    tied: bool = False,
+    sharpen: float = 1.0,
+    dtype: torch.dtype = torch.float64,
+) -> Qwen3ForCausalLM:
+    """A random Qwen3, which normalises queries and keys; otherwise as `tiny_llama`."""
+    config = Qwen3Config(**_common(vocab, layers, heads, kv_heads, tied), head_dim=HEAD_DIM)
+    return _finish(Qwen3ForCausalLM(config), seed, sharpen, dtype)
 
 
 def tiny_checkpoint(

@@ -11,12 +11,12 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TypeVar
 
+from mars_core.about import describe_device, library_versions
 from mars_core.baselines import transformers_generate
 from mars_core.cache import Session
-from mars_core.chat import encode_chat
+from mars_core.chat import Turn, encode_chat
 from mars_core.config import DecodeConfig, SpecialTokens
 from mars_core.decode import decode
-from mars_core.engine import describe_device, library_versions
 from mars_core.errors import MarsError
 from mars_core.evaluation.measure import (
     PROMPT,
@@ -30,7 +30,6 @@ from mars_core.events import Step
 from mars_core.models.hardware import synchronizer
 from mars_core.models.load import LoadedModel
 from mars_core.stopwatch import Stopwatch
-from mars_core.trace import Message
 
 Name = TypeVar("Name")
 
@@ -63,7 +62,7 @@ class BenchResult:
 def bench(loaded: LoadedModel, repeats: int, new_tokens: int) -> BenchResult:
     """Measure `loaded`. repeats: at least 3. new_tokens: length of the AR runs."""
     check_repeats(repeats)
-    prompt, _ = encode_chat(loaded.tokenizer, [Message(role="user", content=PROMPT)])
+    prompt, _ = encode_chat(loaded.tokenizer, [Turn(role="user", content=PROMPT)])
     room = loaded.context_length - max(len(prompt) + new_tokens, CACHED_TOKENS + max(ROWS))
     if room < 0:
         raise MarsError(

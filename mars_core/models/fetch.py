@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 from filelock import FileLock, Timeout
-from platformdirs import user_cache_path
 
 from mars_core.errors import MarsError
 from mars_core.models import hub, package
@@ -32,6 +31,9 @@ def models_dir(override: Path | None = None) -> Path:
         return expanded(override)
     if named := os.environ.get(MODELS_DIR_VARIABLE):
         return expanded(named)
+    # needed for this alone, and missing where only a training recipe is to run
+    from platformdirs import user_cache_path
+
     return user_cache_path("mars-studio") / "models"
 
 

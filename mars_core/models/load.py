@@ -94,7 +94,7 @@ def load(
     """
     where = choose_device(device)
     how = choose_arithmetic(dtype, where, allow_packing=packing)
-    found = resolve(name, fetch.models_dir(models_dir), progress)
+    found = resolve(name, models_dir, progress)
     used = None if adapter is None else adapters.find_adapter(adapter, progress)
     raw = checks.read_raw_config(found.folder, found.name)
     config = checks.parse_config(raw, found.name)
@@ -139,11 +139,11 @@ def load(
     )
 
 
-def resolve(name: str, directory: Path, progress: Progress) -> Found:
-    """Find the checkpoint called `name`, fetching it into `directory` if it is catalogued."""
+def resolve(name: str, models_dir: Path | None, progress: Progress) -> Found:
+    """Find the checkpoint called `name`, fetching it into `models_dir` if it is catalogued."""
     check_known(name)
     if entry := catalog.find(name):
-        folder = fetch.fetch(entry, directory, progress)
+        folder = fetch.fetch(entry, fetch.models_dir(models_dir), progress)
         # the catalogue's stand-in for a mask may change without another fetch
         record = {**fetch.read_record(folder), "mask_token_id": entry.mask_id}
         return Found(folder, name, str(record.get("source")), record)

@@ -1,0 +1,89 @@
+"""Answers to many conversations, for distillation and benchmarks, where nothing is streamed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from mars_core.cache import Session
+from mars_core.chat import ChatTurn, encode_chat
+from mars_core.config import DecodeConfig
+from mars_core.decode import decode, decode_batch
+from mars_core.events import Done, Event, Step
+from mars_core.models.hush import quiet
+from mars_core.models.load import LoadedModel
+from mars_core.text import REPLACEMENT, decode_ids
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What a model said.
+
+    tokens: produced, EOS counted. forwards: it took. finished: the model ended it itself, rather
+    than a limit.
+    """
+
+    text: str
+    tokens: int
+    forwards: int
+    finished: bool
+
+
+def answer_batch(
+    loaded: LoadedModel, prompts: Sequence[Sequence[int]], config: DecodeConfig
+) -> list[Answer]:
+    """Answer all prompts (token ids) together, one token per forward; answers in their order.
+
+    Every row costs as long as it lasts, so prompts of similar length are best kept together.
+    Raises MarsError for an empty or too long prompt.
+    """
+    config = replace(config, mode="one", alternatives=0)
+    session = Session(loaded.model, loaded.context_length, rows=len(prompts))
+    return answers_of(loaded, decode_batch(session, prompts, config, loaded.special), len(prompts))
+
+
+def answer_with(
+    loaded: LoadedModel, session: Session, prompt: Sequence[int], config: DecodeConfig
+) -> Answer:
+    """Answer one prompt (token ids) in the way `config` says; `session` may serve many in turn."""
+    (answer,) = answers_of(loaded, decode(session, prompt, config, loaded.special), 1)
+    return answer
+
+
+def answers_of(loaded: LoadedModel, events: Iterable[Event], rows: int) -> list[Answer]:
+    """The answers of all rows from the events of a decode loop."""
+    tokens: list[list[int]] = [[] for _ in range(rows)]
+    ends: dict[int, Done] = {}
+    for event in events:
+        match event:
+            case Step():
+                tokens[event.row] += [token.token for token in event.tokens]
+            case Done():
+                ends[event.row] = event
+    return [answer_of_row(loaded, ids, ends[row]) for row, ids in enumerate(tokens)]
+
+
+def answer_of_row(loaded: LoadedModel, ids: Sequence[int], end: Done) -> Answer:
+    """The Answer of one row from its tokens and how it ended."""
+    text = decode_ids(loaded.tokenizer, ids)
+    finished = end.reason in ("eos", "stop")
+    # a limit may cut a character in half
+    return Answer(
+        text if finished else text.rstrip(REPLACEMENT), end.tokens, end.forwards, finished
+    )
+
+
+def encode_all(loaded: LoadedModel, conversations: Sequence[Sequence[ChatTurn]]) -> list[list[int]]:
+    """Token ids of each conversation, ready for the assistant's turn."""
+    with quiet():  # a prompt that is too long is refused in our own words, by the decoder
+        return [encode_chat(loaded.tokenizer, messages)[0] for messages in conversations]
+
+
+def batches_by_length(prompts: Sequence[Sequence[int]], batch_size: int) -> Iterator[list[int]]:
+    """The indices of `prompts` in batches of similar length, the longest first.
+
+    Longest first, so that a batch which does not fit into memory fails at once.
+    """
+    order = sorted(range(len(prompts)), key=lambda i: -len(prompts[i]))
+    for start in range(0, len(order), batch_size):
+        yield order[start : start + batch_size]

@@ -1,0 +1,109 @@
+"""Flags that several commands share, and what is made of them."""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, get_args
+
+from mars_core.config import DecodeConfig, Device, DtypeName, Metric, Mode
+from mars_core.models import catalog
+
+if TYPE_CHECKING:
+    from mars_core.model_thread import ModelThread, ThreadedEngine
+    from mars_core.models.load import LoadedModel
+
+# what `add_subparsers` returns; its class has no public name
+Commands = Any
+
+
+def add_models_dir(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--models-dir",
+        type=Path,
+        help="where fetched models live (default: MARS_MODELS_DIR, else the user's cache)",
+    )
+
+
+def add_base_arguments(parser: argparse.ArgumentParser) -> None:
+    """Which model, and where it runs."""
+    parser.add_argument(
+        "--model", help=f"catalogue name, folder or hub id ({catalog.DEFAULT_MODEL})"
+    )
+    parser.add_argument("--mask-token", help="token (or its id) to use as [MASK]")
+    parser.add_argument("--device", choices=get_args(Device), help="(auto)")
+    parser.add_argument(
+        "--dtype",
+        choices=get_args(DtypeName),
+        help="number format; auto, the default, takes the faster of a short probe",
+    )
+    add_models_dir(parser)
+    if parser.argument_default != argparse.SUPPRESS:
+        parser.set_defaults(model=catalog.DEFAULT_MODEL, device="auto", dtype="auto")
+
+
+def add_model_arguments(parser: argparse.ArgumentParser) -> None:
+    """Which weights, and where they run; shared with app.py."""
+    add_base_arguments(parser)
+    parser.add_argument("--adapter", help="PEFT adapter to merge: folder or hub id")
+    parser.add_argument(
+        "--no-packing",
+        dest="packing",
+        action="store_false",
+        help="plain linear layers also where packed ones are faster",
+    )
+
+
+def add_decode_arguments(parser: argparse.ArgumentParser) -> None:
+    """One flag per DecodeConfig field, with its default."""
+    default = DecodeConfig()
+    add = parser.add_argument
+    add("--mode", choices=get_args(Mode), default=default.mode, help="one: plain AR, no masks")
+    add("--tau", type=float, default=default.tau, help="acceptance threshold, 0 to 1 (%(default)s)")
+    add("--block-size", type=int, default=default.block_size, help="mask slots B (%(default)s)")
+    add("--use-last-mask", action="store_true", help="read the B-th mask too: up to B + 1 tokens")
+    add("--metric", choices=get_args(Metric), default=default.metric, help="confidence metric")
+    add("--max-new-tokens", type=int, default=default.max_new_tokens, help="(%(default)s)")
+    add("--stop", action="append", default=[], help="end after this string (repeatable; kept)")
+    add("--temperature", type=float, default=default.temperature, help="0 is greedy (%(default)s)")
+    add("--top-p", type=float, default=default.top_p, help="nucleus when sampling (%(default)s)")
+    add("--repetition-penalty", type=float, default=default.repetition_penalty)
+    add("--seed", type=int, default=default.seed, help="of the sampling noise (%(default)s)")
+    add("--alternatives", type=int, default=default.alternatives, help="recorded per slot")
+
+
+def config_from(args: argparse.Namespace) -> DecodeConfig:
+    """The DecodeConfig that the flags describe."""
+    values = {field.name: getattr(args, field.name) for field in fields(DecodeConfig)}
+    return DecodeConfig(**{**values, "stop": tuple(values["stop"])})
+
+
+def load_model(args: argparse.Namespace) -> LoadedModel:
+    """The model that the flags of `add_model_arguments` describe; progress on stderr."""
+    from mars_core.models.load import load  # torch: not needed to print --help
+    from mars_core.models.progress import TerminalProgress
+
+    with TerminalProgress() as progress:
+        return load(
+            args.model,
+            adapter=args.adapter,
+            device=args.device,
+            dtype=args.dtype,
+            mask_token=args.mask_token,
+            models_dir=args.models_dir,
+            packing=args.packing,
+            progress=progress,
+        )
+
+
+def threaded_engine(args: argparse.Namespace, thread: ModelThread) -> ThreadedEngine:
+    """A page's engine, ready for its settings; everything it computes is done in `thread`, which
+    has to run this too."""
+    loaded = load_model(args)
+
+    from mars_core.engine import Engine
+
+    engine = Engine(loaded)
+    engine.warm_up(DecodeConfig())
+    return ThreadedEngine(engine, thread)

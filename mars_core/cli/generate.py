@@ -1,0 +1,74 @@
+"""`mars generate`: one answer in a terminal."""
+
+from __future__ import annotations
+
+import argparse
+import io
+import os
+import sys
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from mars_core.chat import Turn, check_messages
+from mars_core.cli.arguments import (
+    Commands,
+    add_decode_arguments,
+    add_model_arguments,
+    config_from,
+    load_model,
+)
+
+if TYPE_CHECKING:
+    from mars_core import trace
+
+
+def add_commands(commands: Commands) -> None:
+    generate = commands.add_parser("generate", help="answer a prompt", allow_abbrev=False)
+    generate.add_argument("prompt", help="the user's message")
+    generate.add_argument("--system", help="system prompt (default: the model's own)")
+    add_model_arguments(generate)
+    add_decode_arguments(generate)
+    generate.add_argument("--json", action="store_true", help="print the trace as JSON Lines")
+    generate.set_defaults(run=run_generate)
+
+
+def run_generate(args: argparse.Namespace) -> int:
+    """Stream one answer, coloured, or its trace."""
+    config = config_from(args)
+    messages = [Turn(role="user", content=args.prompt)]
+    if args.system is not None:
+        messages.insert(0, Turn(role="system", content=args.system))
+    check_messages(messages)  # before the model is loaded for nothing
+    loaded = load_model(args)
+
+    from mars_core import trace
+    from mars_core.engine import Engine
+
+    records = Engine(loaded).generate(messages, config)
+    if args.json:
+        if isinstance(sys.stdout, io.TextIOWrapper):
+            sys.stdout.reconfigure(encoding="utf-8")
+        for record in records:
+            print(trace.dump_record(record), flush=True)
+    else:
+        print_stream(records)
+    return 0
+
+
+def print_stream(records: Iterator[trace.AnyRecord]) -> None:
+    """The answer on stdout as it comes, tinted by forward on a terminal; figures on stderr."""
+    from mars_core import terminal, trace
+
+    colour = sys.stdout.isatty() and not os.environ.get("NO_COLOR")
+    for record in records:
+        match record:
+            case trace.Header():
+                trained = "MARS-trained" if record.model.trained else "not trained for MARS"
+                dtype = f"{record.dtype} ({record.dtype_reason})"
+                about = (record.model.name, trained, record.model.weights, dtype, record.device)
+                print(terminal.printable(", ".join(about)), file=sys.stderr)
+            case trace.StepRecord():
+                print(terminal.step_text(record, colour=colour), end="", flush=True)
+            case trace.DoneRecord():
+                print(terminal.printable(record.tail), flush=True)
+                print(terminal.summary_line(record), file=sys.stderr)

@@ -1,0 +1,1 @@
+"""Training: data, the dual-stream objective, the trainer, and what it reports."""

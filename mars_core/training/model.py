@@ -1,0 +1,271 @@
+"""The model in training: what one forward of the dual-stream batch computes, and its weights.
+
+The wrapped model is trained in place. With LoRA only an adapter on all linear layers and the
+mask's embedding are; they are kept in float32 over a base that may be bfloat16.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any, cast
+
+import torch
+from safetensors.torch import load_file
+from torch import nn
+from torch.nn import functional
+from transformers import PreTrainedModel
+
+from mars_core.errors import MarsError
+from mars_core.models import fetch
+from mars_core.models.adapter import WEIGHTS
+from mars_core.models.load import LoadedModel
+from mars_core.training.checkpoint import write_json
+from mars_core.training.objective import (
+    NEXT,
+    Ids,
+    RowLosses,
+    block_mask,
+    dense_mask,
+    row_losses,
+    slot_counts,
+)
+from mars_core.training.settings import TrainConfig
+
+EXPORT_DTYPE = torch.bfloat16  # of fully trained weights, as models are commonly stored
+
+
+class DualStream(nn.Module):
+    """A causal language model whose forward takes an `objective.Batch` and gives its losses.
+
+    autocast: compute in bfloat16 where torch thinks it safe.
+    """
+
+    def __init__(
+        self, model: nn.Module, ids: Ids, config: TrainConfig, *, autocast: bool = False
+    ) -> None:
+        super().__init__()
+        self.model = model
+        self.mask_id = ids.mask
+        self.settings = config
+        self.autocast = autocast
+
+    @property
+    def causal(self) -> PreTrainedModel:
+        """The language model itself, adapters inside."""
+        model: Any = self.model
+        return cast(PreTrainedModel, getattr(model, "get_base_model", lambda: model)())
+
+    @property
+    def device(self) -> torch.device:
+        return self.causal.device
+
+    def head(self) -> tuple[torch.Tensor, torch.Tensor | None]:
+        """Weight (vocabulary, d) and bias of the output layer.
+
+        PEFT wraps a head that is tied to the embedding only to change the mask's row, which no
+        loss looks at.
+        """
+        layer: Any = self.causal.get_output_embeddings()
+        layer = getattr(layer, "token_adapter", layer)
+        layer = getattr(layer, "base_layer", layer)
+        return layer.weight, getattr(layer, "bias", None)
+
+    def hidden(
+        self, input_ids: torch.Tensor, position_ids: torch.Tensor, attention_mask: Any
+    ) -> torch.Tensor:
+        """What the head is given, (N, T, d)."""
+        backbone = self.causal.base_model
+        return cast(
+            torch.Tensor,
+            backbone(
+                input_ids=input_ids,
+                position_ids=position_ids,
+                attention_mask=attention_mask,
+                use_cache=False,
+            ).last_hidden_state,
+        )
+
+    def forward(
+        self,
+        input_ids: torch.Tensor,
+        position_ids: torch.Tensor,
+        stream: torch.Tensor,
+        begin: torch.Tensor,
+        rows: torch.Tensor,
+        labels: torch.Tensor,
+        slots: torch.Tensor,
+        share: torch.Tensor,
+    ) -> dict[str, torch.Tensor]:
+        """The losses of a batch; arguments as in `objective.Batch`.
+
+        Returns loss (with gradient), ar and mask (its two parts, unweighted), counts (as
+        `slot_counts`), and right and slots (R,) for whoever looks at single rows.
+        """
+        make_mask = block_mask if self.settings.attention == "flex" else dense_mask
+        clean = slots == NEXT
+        weights = share * torch.where(clean, self.settings.ar_weight, self.settings.mask_weight)
+        with torch.autocast(self.device.type, torch.bfloat16, enabled=self.autocast):
+            hidden = self.hidden(input_ids, position_ids, make_mask(stream, position_ids, begin))
+            found: RowLosses = row_losses(
+                hidden.flatten(0, 1)[rows], *self.head(), labels, weights, self.mask_id
+            )
+        parts = found.nll * share
+        return {
+            "loss": found.loss,
+            "ar": parts[clean].sum(),
+            "mask": parts[~clean].sum(),
+            "counts": slot_counts(
+                slots, found.nll, found.top, found.right, self.settings.block_size
+            ),
+            "right": found.right,
+            "slots": slots,
+        }
+
+
+def prepare(
+    loaded: LoadedModel, config: TrainConfig, ids: Ids, *, autocast: bool = False
+) -> DualStream:
+    """The loaded model made trainable as `config` says. Raises MarsError where that cannot be."""
+    model: Any = loaded.model
+    if model.config._attn_implementation != "sdpa":
+        raise MarsError(f"{loaded.name} cannot be trained: its attention takes no plain mask")
+    if config.attention == "flex":
+        model.set_attn_implementation("flex_attention")
+    if config.method == "full":
+        model.requires_grad_(True)
+    else:
+        model = add_adapter(model, config, ids.mask, loaded.name)
+    dual = DualStream(model, ids, config, autocast=autocast)
+    check_head(dual)
+    if autocast:
+        for layer in model.modules():
+            if hasattr(layer, "cast_input_dtype_enabled"):
+                # PEFT would turn every input into float32, and autocast that back into bfloat16
+                layer.cast_input_dtype_enabled = False
+    if config.compile:
+        for layer in decoder_layers(dual.causal):
+            layer.compile(dynamic=True)
+    return dual
+
+
+def decoder_layers(model: PreTrainedModel) -> nn.ModuleList:
+    """The model's layers, which are all alike: compiled once, used by each."""
+    backbone: Any = model.base_model
+    return cast(nn.ModuleList, backbone.layers)
+
+
+def add_adapter(model: PreTrainedModel, config: TrainConfig, mask_id: int, base: str) -> Any:
+    """A PEFT model with LoRA on all linear layers but the head, and the mask's embedding."""
+    from peft import LoraConfig, get_peft_model
+
+    settings = LoraConfig(
+        task_type="CAUSAL_LM",
+        r=config.rank,
+        lora_alpha=config.alpha or config.rank,
+        lora_dropout=config.dropout,
+        target_modules="all-linear",
+        trainable_token_indices=[mask_id],
+    )
+    wrapped = get_peft_model(model, settings)
+    # a name, where PEFT would write a path of this machine
+    wrapped.peft_config["default"].base_model_name_or_path = base
+    return wrapped
+
+
+@torch.no_grad()
+def check_head(dual: DualStream) -> None:
+    """Raise MarsError where logits are more than the head's product, which the loss relies on."""
+    ids = torch.tensor([[0, 1]], device=dual.device)
+    places = torch.tensor([[0, 1]], device=dual.device)
+    seen = torch.ones(1, 1, 2, 2, dtype=torch.bool, device=dual.device).tril()
+    with sdpa(dual):
+        causal: Any = dual.causal
+        own = causal(
+            input_ids=ids, position_ids=places, attention_mask=seen, use_cache=False
+        ).logits
+        ours = functional.linear(dual.hidden(ids, places, seen), *dual.head())
+    if not torch.allclose(own, ours, rtol=1e-2, atol=1e-2 * float(own.abs().max())):
+        raise MarsError("this model rescales its logits, which training does not support")
+
+
+class sdpa:  # noqa: N801
+    """Within it the model takes plain masks, whatever attention it is trained with."""
+
+    def __init__(self, dual: DualStream) -> None:
+        self._model = dual.causal
+        self._before = self._model.config._attn_implementation
+
+    def __enter__(self) -> None:
+        if self._before == "flex_attention":
+            self._model.set_attn_implementation("sdpa")
+
+    def __exit__(self, *error: object) -> None:
+        if self._before == "flex_attention":
+            self._model.set_attn_implementation(self._before)
+
+
+def groups(dual: DualStream) -> list[dict[str, Any]]:
+    """The optimiser's groups: matrices alone decay, the mask's embedding learns faster."""
+    config = dual.settings
+    found: dict[str, dict[str, Any]] = {
+        "matrices": {"lr": config.peak_lr, "weight_decay": config.weight_decay},
+        "vectors": {"lr": config.peak_lr, "weight_decay": 0.0},
+        "mask": {"lr": config.peak_lr * config.mask_lr_scale, "weight_decay": 0.0},
+    }
+    for name, parameter in dual.named_parameters():
+        if parameter.requires_grad:
+            kind = "matrices" if parameter.ndim > 1 else "vectors"
+            kind = "mask" if "trainable_tokens_delta" in name else kind
+            found[kind].setdefault("params", []).append(parameter)
+    return [group for group in found.values() if "params" in group]
+
+
+def save_weights(
+    dual: DualStream, loaded: LoadedModel, folder: Path, *, export: bool = False
+) -> None:
+    """Write the adapter, or all weights, into `folder`, ready for `mars_core.models.load`.
+
+    export: full weights are rounded to bfloat16; without, they are exact, to go on from.
+    """
+    model: Any = dual.model
+    declared = {"mask_token_id": dual.mask_id, "block_size": dual.settings.block_size}
+    if dual.settings.method == "lora":
+        model.save_pretrained(folder, save_embedding_layers=False)
+        # PEFT's card is a form that nobody filled in
+        (folder / "README.md").unlink(missing_ok=True)
+        record: dict[str, Any] = declared
+    else:
+        state = model.state_dict()
+        if export:
+            state = {name: value.to(EXPORT_DTYPE) for name, value in state.items()}
+        model.save_pretrained(folder, state_dict=state)
+        loaded.tokenizer.save_pretrained(folder)
+        changes: dict[str, Any] = {
+            "mask_token_id": dual.mask_id,
+            "mars_block_size": dual.settings.block_size,
+        }
+        if export:
+            changes["dtype"] = str(EXPORT_DTYPE).removeprefix("torch.")
+        path = folder / "config.json"
+        write_json(path, {**json.loads(path.read_text(encoding="utf-8")), **changes})
+        record = {**declared, "licence": loaded.licence}
+    write_json(folder / fetch.RECORD, record)
+
+
+def load_weights(dual: DualStream, folder: Path) -> None:
+    """Put back what `save_weights` wrote, exactly."""
+    if dual.settings.method == "lora":
+        from peft import get_peft_model_state_dict, set_peft_model_state_dict
+
+        stored = load_file(folder / WEIGHTS)
+        wanted = get_peft_model_state_dict(dual.model, save_embedding_layers=False)
+        if stored.keys() != wanted.keys():
+            raise MarsError(f"{folder.name} is not a checkpoint of this run's adapter")
+        set_peft_model_state_dict(dual.model, stored)
+        return
+    stored = {k: v for path in folder.glob("*.safetensors") for k, v in load_file(path).items()}
+    report = dual.causal.load_state_dict(stored, strict=False)
+    tied = set(dual.causal.state_dict()) - {n for n, _ in dual.causal.named_parameters()}
+    if report.unexpected_keys or set(report.missing_keys) - tied:
+        raise MarsError(f"{folder.name} is not a checkpoint of this run's model")
