@@ -30,7 +30,7 @@ from mars_core.models.hush import quiet
 from mars_core.models.words import expanded, one_line
 from mars_core.training.objective import Example
 from mars_core.training.overlap import HeldOut
-from mars_core.training.prompt_file import json_object, message_of, read_lines, text_of
+from mars_core.training.prompt_file import ROLES, json_object, message_of, read_lines, text_of
 from mars_core.training.settings import Source
 
 # stands for an answer while the template is rendered: no tokenizer has it, no template strips it
@@ -183,8 +183,8 @@ def parse_row(row: Mapping[str, Any]) -> Chat | str:
         turns = row["messages"]
         if not isinstance(turns, list) or not turns:
             raise ValueError("messages must be a list that is not empty")
-        if any(isinstance(turn, dict) and turn.get("role") == "tool" for turn in turns):
-            return "that call tools"
+        if any(map(_is_foreign, turns)):
+            return "with tools or other speakers"
         messages = [message_of(turn) for turn in turns]
     else:
         messages = [
@@ -195,6 +195,13 @@ def parse_row(row: Mapping[str, Any]) -> Chat | str:
             system = text_of(row["system"], "system")
             messages.insert(0, Turn(role="system", content=system))
     return _chat(messages, finished)
+
+
+def _is_foreign(turn: object) -> bool:
+    """Whether it is a tool's or its call, a developer's, ...: common in data sets, unknown here."""
+    if not isinstance(turn, dict) or not isinstance(turn.get("role"), str):
+        return False
+    return turn["role"] not in ROLES or turn.get("content", "") is None
 
 
 def _chat(messages: list[Turn], finished: bool) -> Chat | str:

@@ -229,7 +229,10 @@ def save_weights(
     export: full weights are rounded to bfloat16; without, they are exact, to go on from.
     """
     model: Any = dual.model
-    declared = {"mask_token_id": dual.mask_id, "block_size": dual.settings.block_size}
+    # without masks it is plain fine-tuning, which declares nothing
+    masked = dual.settings.mask_weight > 0
+    size = dual.settings.block_size
+    declared = {"mask_token_id": dual.mask_id, "block_size": size} if masked else {}
     if dual.settings.method == "lora":
         model.save_pretrained(folder, save_embedding_layers=False)
         # PEFT's card is a form that nobody filled in
@@ -241,10 +244,9 @@ def save_weights(
             state = {name: value.to(EXPORT_DTYPE) for name, value in state.items()}
         model.save_pretrained(folder, state_dict=state)
         loaded.tokenizer.save_pretrained(folder)
-        changes: dict[str, Any] = {
-            "mask_token_id": dual.mask_id,
-            "mars_block_size": dual.settings.block_size,
-        }
+        changes: dict[str, Any] = {}
+        if masked:
+            changes = {"mask_token_id": dual.mask_id, "mars_block_size": size}
         if export:
             changes["dtype"] = str(EXPORT_DTYPE).removeprefix("torch.")
         path = folder / "config.json"

@@ -123,6 +123,8 @@ def test_what_is_left_out_is_counted(tmp_path):
         {"messages": [user("nobody answers")]},
         {"messages": [assistant("nobody asked")]},
         {"messages": [user("u"), {"role": "tool", "content": "3"}, assistant("3")]},
+        {"messages": [user("u"), {"role": "assistant", "content": None}, assistant("3")]},
+        {"messages": [{"role": "developer", "content": "d"}, user("u"), assistant("3")]},
         {"prompt": "Again: " + " ".join(WORDS[5:20]), "response": "x"},
         {"prompt": "no", "response": "it says " + " ".join(WORDS[2:15]).upper() + "!"},
     ]
@@ -135,7 +137,7 @@ def test_what_is_left_out_is_counted(tmp_path):
         "looping": 1,
         "without an answer": 2,
         "without a question": 1,
-        "that call tools": 1,
+        "with tools or other speakers": 3,
         "overlap an evaluation prompt": 2,
     }
 
@@ -162,7 +164,7 @@ def test_bad_data_is_one_line(tmp_path):
         '{"prompt": 3, "response": "x"}': "prompt must be text",
         '{"prompt": "x"}': "response must be text",
         '{"messages": "hi"}': "messages must be a list",
-        '{"messages": [{"role": "me", "content": "x"}]}': "role",
+        '{"messages": [{"content": "x"}]}': "role",
         '{"prompt": "a", "response": "b", "finished": "no"}': "finished must be true or false",
         '{"prompt": "a", "response": "\\ud800"}': "surrogate",
     }.items():

@@ -231,6 +231,7 @@ def test_weights_of_zero(config):
     entries = [e for e in log_of(plain) if e["kind"] == "train"]
     assert entries[-1]["mask_loss"] is None
     assert {slot["loss"] for slot in entries[-1]["slots"][1:]} == {None}
+    assert json.loads((folder / "mars.json").read_text()) == {}  # it declares no MARS training
     moved = weights(folder)[
         "base_model.model.model.embed_tokens.token_adapter.trainable_tokens_delta"
     ]
