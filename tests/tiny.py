@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import torch
 from tokenizers import AddedToken, Tokenizer, decoders, pre_tokenizers
@@ -85,7 +85,9 @@ def tiny_tokenizer(*, mask: bool = False) -> PreTrainedTokenizerFast:
     return tokenizer
 
 
-def _common(vocab: int, layers: int, heads: int, kv_heads: int, tied: bool) -> dict[str, object]:
+def _common(
+    vocab: int = VOCAB, layers: int = 2, heads: int = 4, kv_heads: int = 2, tied: bool = False
+) -> dict[str, object]:
     return {
         "vocab_size": vocab,
         "num_hidden_layers": layers,
@@ -121,47 +123,26 @@ def _finish(model: M, seed: int, sharpen: float, dtype: torch.dtype) -> M:
 
 
 def tiny_llama(
-    seed: int = 0,
-    vocab: int = VOCAB,
-    layers: int = 2,
-    heads: int = 4,
-    kv_heads: int = 2,
-    tied: bool = False,
-    sharpen: float = 1.0,
-    dtype: torch.dtype = torch.float64,
+    seed: int = 0, *, sharpen: float = 1.0, dtype: torch.dtype = torch.float64, **shape: Any
 ) -> LlamaForCausalLM:
-    """A random Llama; logits have a standard deviation of about `sharpen`."""
-    config = LlamaConfig(**_common(vocab, layers, heads, kv_heads, tied))
+    """A random Llama; logits have a standard deviation of about `sharpen`; shape: see `_common`."""
+    config = LlamaConfig(**_common(**shape))
     return _finish(LlamaForCausalLM(config), seed, sharpen, dtype)
 
 
 def tiny_qwen2(
-    seed: int = 0,
-    vocab: int = VOCAB,
-    layers: int = 2,
-    heads: int = 4,
-    kv_heads: int = 2,
-    tied: bool = False,
-    sharpen: float = 1.0,
-    dtype: torch.dtype = torch.float64,
+    seed: int = 0, *, sharpen: float = 1.0, dtype: torch.dtype = torch.float64, **shape: Any
 ) -> Qwen2ForCausalLM:
     """A random Qwen2, its qkv biases random too; otherwise as `tiny_llama`."""
-    config = Qwen2Config(**_common(vocab, layers, heads, kv_heads, tied))
+    config = Qwen2Config(**_common(**shape))
     return _finish(Qwen2ForCausalLM(config), seed, sharpen, dtype)
 
 
 def tiny_qwen3(
-    seed: int = 0,
-    vocab: int = VOCAB,
-    layers: int = 2,
-    heads: int = 4,
-    kv_heads: int = 2,
-    tied: bool = False,
-    sharpen: float = 1.0,
-    dtype: torch.dtype = torch.float64,
+    seed: int = 0, *, sharpen: float = 1.0, dtype: torch.dtype = torch.float64, **shape: Any
 ) -> Qwen3ForCausalLM:
     """A random Qwen3, which normalises queries and keys; otherwise as `tiny_llama`."""
-    config = Qwen3Config(**_common(vocab, layers, heads, kv_heads, tied), head_dim=HEAD_DIM)
+    config = Qwen3Config(**_common(**shape), head_dim=HEAD_DIM)
     return _finish(Qwen3ForCausalLM(config), seed, sharpen, dtype)
 
 

@@ -28,7 +28,8 @@ from torch.nn.attention.flex_attention import BlockMask, create_block_mask
 
 CLEAN, PADDING = 0, -1  # streams; noisy copies are 1, 2, ...
 NEXT, REPEAT = 0, -1  # slots: of the clean stream; of the noisy row that holds a real token
-HEAD_ROWS = 128  # labelled rows whose logits exist at the same time
+# labelled rows whose logits exist at the same time; a GPU would rather be called less often
+HEAD_ROWS, HEAD_ROWS_GPU = 128, 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -275,8 +276,9 @@ class _HeadLoss(torch.autograd.Function):
         ]
         nll, top = (torch.empty(len(labels), dtype=exact, device=hidden.device) for _ in "ab")
         right = torch.empty(len(labels), dtype=torch.bool, device=hidden.device)
-        for first in range(0, len(labels), HEAD_ROWS):
-            rows = slice(first, first + HEAD_ROWS)
+        step = HEAD_ROWS if hidden.device.type == "cpu" else HEAD_ROWS_GPU
+        for first in range(0, len(labels), step):
+            rows = slice(first, first + step)
             logits = functional.linear(hidden[rows], head, bias)
             logits[:, mask_id] = -torch.inf
             wanted = labels[rows, None]

@@ -70,8 +70,13 @@ def log_of(config):
     return [{k: v for k, v in entry.items() if k not in timed} for entry in entries]
 
 
-def problem(config, **changes):
+def refusal(function, *args, **kwargs):
+    """The one line of the MarsError that a call ends with."""
     with pytest.raises(MarsError) as caught:
-        run(replace(config, **changes), report=silent)
+        function(*args, **kwargs)
     assert "\n" not in str(caught.value)
     return str(caught.value)
+
+
+def problem(config, **changes):
+    return refusal(run, replace(config, **changes), report=silent)
