@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import plotly.graph_objects as go
+from plotly.colors import sample_colorscale
 from plotly.subplots import make_subplots
 
 from mars_core.training.progress import Entry
@@ -17,8 +18,8 @@ TITLES = (
     "Predictions above .9 per slot, held out (%)",
     "Held-out tokens per forward",
 )
-# colour-blind safe (Okabe and Ito), dark to light by slot
-COLOURS = ("#000000", "#0072B2", "#009E73", "#D55E00", "#CC79A7", "#56B4E9", "#E69F00")
+# of the next token and the masks' mean (Okabe and Ito, safe for the colour-blind)
+BLACK, BLUE = "#000000", "#0072B2"
 
 
 def figure(entries: Sequence[Entry]) -> Any:
@@ -26,21 +27,28 @@ def figure(entries: Sequence[Entry]) -> Any:
     panels = make_subplots(rows=2, cols=2, subplot_titles=TITLES)
     trained = [entry for entry in entries if entry["kind"] == "train"]
     held_out = [entry for entry in entries if entry["kind"] == "evaluation"]
-    for number, (name, label) in enumerate((("ar_loss", "AR"), ("mask_loss", "masks"))):
-        _add(panels, (1, 1), trained, [e[name] for e in trained], f"{label}, training", number)
+    for name, label, colour in (("ar_loss", "AR", BLACK), ("mask_loss", "masks", BLUE)):
+        _add(panels, (1, 1), trained, [e[name] for e in trained], f"{label}, training", colour)
         values = [e[name] for e in held_out]
-        _add(panels, (1, 1), held_out, values, f"{label}, held out", number, dash="dot")
-    for slot in range(max((len(entry["slots"]) for entry in held_out), default=0)):
+        _add(panels, (1, 1), held_out, values, f"{label}, held out", colour, dash="dot")
+    slots = max((len(entry["slots"]) for entry in held_out), default=0)
+    for slot, colour in enumerate(slot_colours(slots)):
         label = f"mask {slot}" if slot else "next token"
         for place, measure in (((1, 2), "right"), ((2, 1), "sure")):
             shares = [entry["slots"][slot][measure] for entry in held_out]
             values = [None if share is None else 100 * share for share in shares]
-            _add(panels, place, held_out, values, label, slot, legend=measure == "right")
+            _add(panels, place, held_out, values, label, colour, legend=measure == "right")
     values = [entry.get("tokens_per_forward") for entry in held_out]
-    _add(panels, (2, 2), held_out, values, "tokens per forward", 0, legend=False)
+    _add(panels, (2, 2), held_out, values, "tokens per forward", BLACK, legend=False)
     panels.update_xaxes(title_text="minutes", row=2)
     panels.update_layout(template="plotly_white", height=760)
     return panels
+
+
+def slot_colours(slots: int) -> list[str]:
+    """Black for the next token, then the masks from dark to light (Viridis), however many."""
+    masks = [0.15 + 0.75 * i / max(1, slots - 2) for i in range(slots - 1)]
+    return [BLACK, *sample_colorscale("Viridis", masks)][:slots]
 
 
 def _add(
@@ -49,7 +57,7 @@ def _add(
     entries: Sequence[Entry],
     values: Sequence[float | None],
     name: str,
-    colour: int,
+    colour: str,
     *,
     dash: str = "solid",
     legend: bool = True,
@@ -64,7 +72,7 @@ def _add(
             name=name,
             mode="lines+markers",
             showlegend=legend,
-            line={"color": COLOURS[colour % len(COLOURS)], "dash": dash},
+            line={"color": colour, "dash": dash},
         ),
         row=place[0],
         col=place[1],

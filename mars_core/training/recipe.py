@@ -51,7 +51,6 @@ class Recipe:
     settings: Mapping[str, Any] = field(default_factory=dict)
 
 
-# a mask costs little next to a forward, so one adapter serves windows of 2 to 8
 RECIPES: dict[str, Recipe] = {
     "cpu": Recipe(
         prompts=0,
@@ -79,8 +78,11 @@ class Purse:
     def __init__(self, path: Path, minutes: float, clock: Callable[[], float]) -> None:
         self._path, self._clock = path, clock
         self._total = 60 * minutes
-        self._record = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
-        self._start = clock() - float(self._record.get("seconds", 0))
+        try:
+            self._record = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+            self._start = clock() - float(self._record.get("seconds", 0))
+        except (OSError, ValueError, TypeError, AttributeError):
+            raise MarsError(f"{path} is not what a recipe wrote: name another folder") from None
 
     def spent(self) -> float:
         """Seconds by now."""
@@ -108,7 +110,7 @@ class Purse:
 
 @dataclass(slots=True)
 class Attempt:
-    """One start of a run: what it works with, and its stages. Each writes the time it took."""
+    """One start of a run: what it works with, and its stages, each skipped if it is done."""
 
     recipe: Recipe
     settings: TrainConfig
@@ -138,6 +140,9 @@ class Attempt:
 
     def answer_prompts(self) -> None:
         """Let the model answer prompts, for as long as its share of the time lasts."""
+        if not self.recipe.prompts or self.purse.done("answers"):
+            return
+
         from mars_core.training.distill import DistillConfig, distill
 
         seconds = self.purse.left(1 - self.recipe.distill_share)
@@ -185,6 +190,9 @@ class Attempt:
 
     def look(self, weights: Path) -> None:
         """Answer prompts with the new weights in the time that is left, and write how it went."""
+        if self.purse.done("look"):
+            return
+
         from mars_core.evaluation.look import look, table
         from mars_core.models.load import load
 
@@ -203,6 +211,7 @@ class Attempt:
         except OSError as error:
             raise unwritable(self.settings.out, error) from None
         self.tell(table(result))
+        self.purse.save(done="look")
 
 
 def run_recipe(
@@ -228,8 +237,7 @@ def run_recipe(
         attempt = Attempt(recipe, settings, purse, progress, report, clock)
         purse.save()
         attempt.make_data()
-        if recipe.prompts and not purse.done("answers"):
-            attempt.answer_prompts()
+        attempt.answer_prompts()
         weights = attempt.train()
         attempt.look(weights)
     return weights

@@ -64,7 +64,13 @@ def test_a_whole_run(given):
     log = [json.loads(line) for line in (out / "log.jsonl").read_text().splitlines()]
     trained = max(entry["minutes"] for entry in log if entry["kind"] == "train") * 60
     assert 50 < trained < 81
-    assert json.loads((out / "recipe.json").read_text())["done"] == ["answers", "training"]
+    assert json.loads((out / "recipe.json").read_text())["done"] == ["answers", "training", "look"]
+    seen = (out / "evaluation.json").read_text()
+    assert run_recipe(TINY, {**given, "resume": True}) == weights  # nothing is left to do
+    assert (out / "evaluation.json").read_text() == seen
+    (out / "recipe.json").write_text("3")
+    with pytest.raises(MarsError, match="not what a recipe wrote"):
+        run_recipe(TINY, {**given, "resume": True})
 
 
 @pytest.mark.parametrize("stage", ["answered ", "step 20,", "look"])
