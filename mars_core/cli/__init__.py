@@ -35,7 +35,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         print("", file=sys.stderr)
         return 130
     except OSError as error:
-        # nothing below lets one through but writing the output
+        if error.filename is not None:
+            print(f"mars: {error.filename}: {error.strerror}", file=sys.stderr)
+            return 2
+        # about no file: writing the output
         discard_output()
         if isinstance(error, BrokenPipeError):  # the reader has enough: `mars ... | head`
             return 0

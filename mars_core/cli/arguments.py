@@ -55,8 +55,8 @@ def add_model_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def add_decode_arguments(parser: argparse.ArgumentParser) -> None:
-    """One flag per DecodeConfig field, with its default."""
+def add_greedy_arguments(parser: argparse.ArgumentParser) -> None:
+    """The fields of DecodeConfig that matter without sampling, with their defaults."""
     default = DecodeConfig()
     add = parser.add_argument
     add("--mode", choices=get_args(Mode), default=default.mode, help="one: plain AR, no masks")
@@ -65,18 +65,28 @@ def add_decode_arguments(parser: argparse.ArgumentParser) -> None:
     add("--use-last-mask", action="store_true", help="read the B-th mask too: up to B + 1 tokens")
     add("--metric", choices=get_args(Metric), default=default.metric, help="confidence metric")
     add("--max-new-tokens", type=int, default=default.max_new_tokens, help="(%(default)s)")
+    add("--repetition-penalty", type=float, default=default.repetition_penalty)
+
+
+def add_decode_arguments(parser: argparse.ArgumentParser) -> None:
+    """One flag per DecodeConfig field, with its default."""
+    add_greedy_arguments(parser)
+    default = DecodeConfig()
+    add = parser.add_argument
     add("--stop", action="append", default=[], help="end after this string (repeatable; kept)")
     add("--temperature", type=float, default=default.temperature, help="0 is greedy (%(default)s)")
     add("--top-p", type=float, default=default.top_p, help="nucleus when sampling (%(default)s)")
-    add("--repetition-penalty", type=float, default=default.repetition_penalty)
     add("--seed", type=int, default=default.seed, help="of the sampling noise (%(default)s)")
     add("--alternatives", type=int, default=default.alternatives, help="recorded per slot")
 
 
 def config_from(args: argparse.Namespace) -> DecodeConfig:
-    """The DecodeConfig that the flags describe."""
-    values = {field.name: getattr(args, field.name) for field in fields(DecodeConfig)}
-    return DecodeConfig(**{**values, "stop": tuple(values["stop"])})
+    """The DecodeConfig that the flags describe; fields without a flag have their default."""
+    given = vars(args)
+    values = {
+        field.name: given[field.name] for field in fields(DecodeConfig) if field.name in given
+    }
+    return DecodeConfig(**{**values, "stop": tuple(values.get("stop", ()))})
 
 
 def load_model(args: argparse.Namespace) -> LoadedModel:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from dataclasses import asdict, replace
+from dataclasses import asdict
 
 from mars_core.cli.arguments import (
     Commands,
-    add_decode_arguments,
+    add_greedy_arguments,
     add_model_arguments,
     config_from,
     load_model,
@@ -31,9 +31,10 @@ def add_commands(commands: Commands) -> None:
     )
     add("--n", type=int, default=512, help="problems (%(default)s)")
     add("--batch-size", type=int, default=48, help="answered together, in mode one (%(default)s)")
+    add("--seed", type=int, default=0, help="of the problems (%(default)s)")
     add("--json", action="store_true", help="print everything as JSON, each problem included")
     add_model_arguments(arithmetic)
-    add_decode_arguments(arithmetic)
+    add_greedy_arguments(arithmetic)
     arithmetic.set_defaults(run=run_arithmetic, mode="one", max_new_tokens=256)
 
 
@@ -41,10 +42,11 @@ def run_arithmetic(args: argparse.Namespace) -> int:
     """Answer the problems and print a table, or JSON."""
     from mars_core.evaluation.arithmetic import ArithmeticConfig, measure, table
 
-    decode = replace(config_from(args), alternatives=0)
+    decode = config_from(args)
     config = ArithmeticConfig(args.kind, args.n, args.seed, args.batch_size, decode)
     result = measure(load_model(args), config, report_count)
-    print("", file=sys.stderr)
+    if sys.stderr.isatty():
+        print("", file=sys.stderr)
     print(json.dumps(asdict(result), indent=1) if args.json else table(result))
     return 0
 

@@ -11,7 +11,13 @@ from typing import Any, get_args, get_origin, get_type_hints
 from mars_core.cli.arguments import Commands, add_base_arguments
 from mars_core.models.progress import TerminalProgress
 from mars_core.training.recipe import RECIPES, run_recipe
-from mars_core.training.settings import TrainConfig, from_mapping, read_yaml
+from mars_core.training.settings import (
+    CONFIG,
+    TrainConfig,
+    from_mapping,
+    is_first_process,
+    read_yaml,
+)
 
 DESCRIPTION = """\
 Fine-tune a model for MARS decoding. Data are conversations: .jsonl files, gzipped or not, or
@@ -38,7 +44,7 @@ HELP: dict[str, dict[str, str]] = {
     },
     "objective": {
         "block_sizes": "B, or several to be drawn from",
-        "random_phase": "blocks always begin at the sequence's start",
+        "random_phase": "blocks begin anywhere, not at the sequence's start",
         "copies": "noisy streams per clean one",
         "ar_weight": "of the loss on the clean stream",
         "mask_weight": "of the loss on the noisy streams",
@@ -63,7 +69,7 @@ HELP: dict[str, dict[str, str]] = {
         "tau": "threshold while decoding them",
         "checkpoint_minutes": "between checkpoints",
         "log_steps": "between lines of the log",
-        "resume": "go on from the last checkpoint in OUT",
+        "resume": "go on from the last checkpoint in OUT, as the run was begun",
     },
 }
 METAVARS = {"data": "NAME[=WEIGHT]", "held_out": "FILE", "block_sizes": "B"}
@@ -101,15 +107,12 @@ def add_commands(commands: Commands) -> None:
 def add_setting(group: Any, name: str, text: str) -> None:
     """The flag of one field of TrainConfig, by its type and default."""
     flag, default = name.replace("_", "-"), DEFAULTS[name]
-    if default is True:
-        group.add_argument(f"--no-{flag}", dest=name, action="store_false", help=text)
-        return
-    if default is False:
-        group.add_argument(f"--{flag}", action="store_true", help=text)
-        return
     if "(" not in text and default not in (None, MISSING):
         text += f" ({', '.join(map(str, default)) if isinstance(default, tuple) else default})"
     kind, many = value_type(HINTS[name])
+    if kind is bool:
+        group.add_argument(f"--{flag}", action=argparse.BooleanOptionalAction, help=text)
+        return
     group.add_argument(
         f"--{flag}",
         type=kind if kind in (int, float, Path) else str,
@@ -130,7 +133,10 @@ def value_type(hint: Any) -> tuple[Any, bool]:
 def run_train(args: argparse.Namespace) -> int:
     """Train, or follow a recipe; the folder of the weights goes to stdout."""
     given = {k: v for k, v in vars(args).items() if k not in ("run", "command", "config", "recipe")}
-    values = {**(read_yaml(args.config) if "config" in args else {}), **given}
+    file = args.config if "config" in args else None
+    if file is None and given.get("resume") and "recipe" not in args and "data" not in given:
+        file = given.get("out", Path()) / CONFIG  # what the run was begun with
+    values = {**(read_yaml(file) if file else {}), **given}
     if "recipe" in args:
         with TerminalProgress() as progress:
             print(run_recipe(RECIPES[args.recipe], values, progress=progress))
@@ -142,5 +148,7 @@ def run_train(args: argparse.Namespace) -> int:
     with quiet():
         from mars_core.training.train import run
     with TerminalProgress() as progress:
-        print(run(config, progress=progress))
+        folder = run(config, progress=progress)
+    if is_first_process():
+        print(folder)
     return 0

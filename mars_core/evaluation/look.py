@@ -67,9 +67,13 @@ def look(
     seconds: float,
     *,
     max_new_tokens: int = 128,
+    report: Callable[[], None] = lambda: None,
     clock: Callable[[], float] = time.monotonic,
 ) -> Look:
-    """Answer prompts for about `seconds`, one at least, and say how it went."""
+    """Answer prompts for about `seconds`, one at least, and say how it went.
+
+    report: called after each of them.
+    """
     end = clock() + seconds
     found: list[tuple[Asked, list[Answer]]] = []
     configs = [
@@ -88,6 +92,7 @@ def look(
     for asked in prompts():
         (ids,) = encode_all(loaded, [asked.messages])
         found.append((asked, [answer_with(loaded, session, ids, config) for config in configs]))
+        report()
         if clock() >= end:
             break
     about = {

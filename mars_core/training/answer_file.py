@@ -146,6 +146,8 @@ def answered_row(line: bytes, number: int, path: Path) -> dict[str, Any]:
         row = None
     if not isinstance(row, dict) or not isinstance(row.get("id"), str):
         raise MarsError(f"{path.name}, line {number} is no answer with an id; choose another name")
+    if not isinstance(row.get("tokens", 0), int) or not isinstance(row.get("dropped", ""), str):
+        raise MarsError(f"{path.name}, line {number} was not written here; choose another name")
     return row
 
 

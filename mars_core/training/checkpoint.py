@@ -68,14 +68,14 @@ def write_json(path: Path, values: dict[str, Any]) -> None:
 
 
 @contextlib.contextmanager
-def alone(folder: Path) -> Iterator[None]:
-    """Hold the lock of a folder; MarsError if another process does, or it cannot be written."""
-    lock = FileLock(folder / ".lock", timeout=0)
+def alone(folder: Path, name: str = ".lock") -> Iterator[None]:
+    """Hold a lock in a folder; MarsError if another process does, or it cannot be written."""
+    lock = FileLock(folder / name, timeout=0)
     try:
         folder.mkdir(parents=True, exist_ok=True)
         lock.acquire()
     except Timeout:
-        raise MarsError(f"another run is writing to {folder}: name another folder") from None
+        raise MarsError(f"another run is writing to {folder}: wait, or name another") from None
     except OSError as error:
         raise MarsError(f"{folder} cannot be written: {reason(error)}") from None
     try:
@@ -87,6 +87,16 @@ def alone(folder: Path) -> Iterator[None]:
 def reason(error: BaseException) -> str:
     """Why something could not be written, in a few words."""
     return "the disk is full" if is_disk_full(error) else one_line(error, 120)
+
+
+def step_of(checkpoint: Path) -> int:
+    """The step after which a checkpoint was written."""
+    return int(checkpoint.name.rpartition("-")[2])
+
+
+def damaged(checkpoint: Path) -> MarsError:
+    """The error to raise for a checkpoint that cannot be read."""
+    return MarsError(f"{checkpoint} is damaged: remove it to go on from the one before")
 
 
 @contextlib.contextmanager

@@ -33,6 +33,8 @@ from mars_core.training.overlap import HeldOut
 from mars_core.training.prompt_file import ROLES, json_object, message_of, read_lines, text_of
 from mars_core.training.settings import Source
 
+# a name that ends so is never a data set's
+FILE_ENDINGS = (".jsonl", ".gz", ".json", ".txt")
 # stands for an answer while the template is rendered: no tokenizer has it, no template strips it
 STAND_IN = "\U000f0000"
 
@@ -88,38 +90,44 @@ def load_data(
     data = Data()
     with quiet():
         for source in sources:
-            data.pools.append(_pool(source, tokenizer, limits, held_out or HeldOut(()), data))
-    for source, pool in zip(sources, data.pools, strict=True):
-        if not pool:
-            reasons = [f"{count} {reason}" for reason, count in sorted(data.left_out.items())]
-            why = f" ({', '.join(reasons)})" if reasons else ": it is empty"
-            raise MarsError(f"{one_line(source.name, 80)} has nothing to learn from{why}")
+            _add_source(data, source, tokenizer, limits, held_out or HeldOut(()))
     return data
 
 
-def _pool(
+def _add_source(
+    data: Data,
     source: Source,
     tokenizer: PreTrainedTokenizerBase,
     limits: Limits,
     held_out: HeldOut,
-    data: Data,
-) -> list[Example]:
+) -> None:
+    """Read a source into a pool of its own."""
     pool: list[Example] = []
-    for chat in _chats(source, data.left_out):
+    left_out: Counter[str] = Counter()
+    for chat in _chats(source, left_out):
         if limits.limit is not None and len(pool) >= limits.limit:
             break
         if any(held_out.overlaps(m.content) for m in chat.messages) or held_out.overlaps(
             chat.answer
         ):
-            data.left_out["overlap an evaluation prompt"] += 1
+            left_out["overlap an evaluation prompt"] += 1
             continue
-        example = tokenise(tokenizer, chat, limits.max_length)
+        try:
+            example = tokenise(tokenizer, chat, limits.max_length)
+        except MarsError:  # system prompts, say, or two questions in a row
+            left_out["refused by the chat template"] += 1
+            continue
         if example is None:
-            data.left_out["with a prompt that is too long"] += 1
+            left_out["with a prompt that is too long"] += 1
             continue
         data.cut += chat.finished and not example.finished
         pool.append(example)
-    return pool
+    if not pool:
+        reasons = [f"{count} {reason}" for reason, count in sorted(left_out.items())]
+        why = f" ({', '.join(reasons)})" if reasons else ": it is empty"
+        raise MarsError(f"{one_line(source.name, 80)} has nothing to learn from{why}")
+    data.pools.append(pool)
+    data.left_out += left_out
 
 
 def _chats(source: Source, left_out: Counter[str]) -> Iterator[Chat]:
@@ -138,16 +146,24 @@ def _chats(source: Source, left_out: Counter[str]) -> Iterator[Chat]:
 
 def _rows(name: str) -> Iterator[tuple[int, Mapping[str, Any]]]:
     path = expanded(name)
-    if path.is_file():
+    if is_file(path):
         for number, line in enumerate(read_lines(path), 1):
             if line.strip():
                 yield number, _parsed(line, path, number)
-    elif is_hub_id(name.partition(":")[0]):
+    elif path.suffix not in FILE_ENDINGS and is_hub_id(name.partition(":")[0]):
         yield from enumerate(_hub_rows(*name.partition(":")[::2]), 1)
     else:
         raise MarsError(
-            f"training data {one_line(name, 80)!r} is neither a file nor a data set (org/name)"
+            f"training data {one_line(name, 80)!r} is neither a file here nor a data set (org/name)"
         )
+
+
+def is_file(path: Path) -> bool:
+    """Whether a file is there; a name that no file can have is none."""
+    try:
+        return path.is_file()
+    except (OSError, ValueError):
+        return False
 
 
 def _parsed(line: str, path: Path, number: int) -> dict[str, Any]:
@@ -174,11 +190,14 @@ def _hub_rows(name: str, split: str) -> Iterator[Mapping[str, Any]]:
 
 def parse_row(row: Mapping[str, Any]) -> Chat | str:
     """The conversation of a row, or in words why it is not used; ValueError if it is none."""
-    if row.get("looping"):
+    if row.get("dropped"):  # by `mars distill`
+        return "dropped"
+    finished, looping = row.get("finished", True), row.get("looping", False)
+    for name, value in (("finished", finished), ("looping", looping)):
+        if not isinstance(value, bool):
+            raise ValueError(f"{name} must be true or false")
+    if looping:
         return "looping"
-    finished = row.get("finished", True)
-    if not isinstance(finished, bool):
-        raise ValueError("finished must be true or false")
     if "messages" in row:
         turns = row["messages"]
         if not isinstance(turns, list) or not turns:

@@ -34,7 +34,9 @@ from mars_core.decode import check_prompt
 from mars_core.errors import MarsError
 from mars_core.models.load import LoadedModel, load
 from mars_core.models.progress import Progress, silent
+from mars_core.models.words import expanded
 from mars_core.training.answer_file import AnswerFile, Tally
+from mars_core.training.checkpoint import alone
 from mars_core.training.prompt_file import Task, read_tasks
 from mars_core.training.repetition import is_looping
 
@@ -116,28 +118,30 @@ def distill(
     loaded = load_model(config, progress)
     batches = plan(loaded, tasks, config)
     about = {**origin(loaded, config), "duplicates": duplicates}
-    output = AnswerFile(config.out, about)
-    todo = unanswered(batches, output.done, config.limit)
-    processes = choose_processes(config, loaded, len(todo))
-    start = time.perf_counter()
-    before = output.tally.tokens
+    out = expanded(config.out)
+    with alone(out.parent, f".{out.name}.lock"):
+        output = AnswerFile(out, about)
+        todo = unanswered(batches, output.done, config.limit)
+        processes = choose_processes(config, loaded, len(todo))
+        start = time.perf_counter()
+        before = output.tally.tokens
 
-    def state() -> DistillState:
-        seconds = time.perf_counter() - start
-        return DistillState(len(tasks), output.tally.tokens - before, seconds, output.tally)
+        def state() -> DistillState:
+            seconds = time.perf_counter() - start
+            return DistillState(len(tasks), output.tally.tokens - before, seconds, output.tally)
 
-    if processes == 1:
-        answered = (answer_tasks(loaded, batch, config.decode) for batch in todo)
-    else:
-        answered = in_processes(config, loaded.dtype_name, processes, todo)
-        del loaded  # the workers have their own
-    with closing(answered):
-        for rows in answered:
-            output.append(rows)
-            report(state())
-            if config.minutes and time.perf_counter() - start >= 60 * config.minutes:
-                break
-    return state()
+        if processes == 1:
+            answered = (answer_tasks(loaded, batch, config.decode) for batch in todo)
+        else:
+            answered = in_processes(config, loaded.dtype_name, processes, todo)
+            del loaded  # the workers have their own
+        with closing(answered):
+            for rows in answered:
+                output.append(rows)
+                report(state())
+                if config.minutes and time.perf_counter() - start >= 60 * config.minutes:
+                    break
+        return state()
 
 
 def load_model(config: DistillConfig, progress: Progress = silent) -> LoadedModel:

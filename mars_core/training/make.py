@@ -47,7 +47,9 @@ def make(config: MakeConfig) -> int:
 
 def write_rows(path: Path, rows: Iterable[dict[str, Any]]) -> None:
     """Write JSON Lines, gzipped for a name that ends in .gz; whole or not at all."""
-    path = expanded(path)
+    path = expanded(path).resolve()  # a link stays one
+    if path.exists() and not path.is_file():
+        raise MarsError(f"{path.name or path} is no file: name one to be written")
     text = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
     data = text.encode("utf-8")
     if path.suffix == ".gz":
@@ -57,6 +59,7 @@ def write_rows(path: Path, rows: Iterable[dict[str, Any]]) -> None:
         draft.write_bytes(data)
         draft.replace(path)
     except OSError as error:
+        draft.unlink(missing_ok=True)
         raise MarsError(f"{path.name or path} cannot be written: {error.strerror}") from None
 
 

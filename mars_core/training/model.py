@@ -20,7 +20,7 @@ from mars_core.errors import MarsError
 from mars_core.models import fetch
 from mars_core.models.adapter import WEIGHTS
 from mars_core.models.load import LoadedModel
-from mars_core.training.checkpoint import write_json
+from mars_core.training.checkpoint import damaged, write_json
 from mars_core.training.objective import (
     NEXT,
     Ids,
@@ -260,14 +260,22 @@ def load_weights(dual: DualStream, folder: Path) -> None:
     if dual.settings.method == "lora":
         from peft import get_peft_model_state_dict, set_peft_model_state_dict
 
-        stored = load_file(folder / WEIGHTS)
+        stored = _tensors(folder / WEIGHTS)
         wanted = get_peft_model_state_dict(dual.model, save_embedding_layers=False)
         if stored.keys() != wanted.keys():
             raise MarsError(f"{folder.name} is not a checkpoint of this run's adapter")
         set_peft_model_state_dict(dual.model, stored)
         return
-    stored = {k: v for path in folder.glob("*.safetensors") for k, v in load_file(path).items()}
+    stored = {k: v for path in folder.glob("*.safetensors") for k, v in _tensors(path).items()}
     report = dual.causal.load_state_dict(stored, strict=False)
     tied = set(dual.causal.state_dict()) - {n for n, _ in dual.causal.named_parameters()}
     if report.unexpected_keys or set(report.missing_keys) - tied:
         raise MarsError(f"{folder.name} is not a checkpoint of this run's model")
+
+
+def _tensors(path: Path) -> dict[str, torch.Tensor]:
+    try:
+        return load_file(path)
+    except Exception as error:
+        # safetensors has its own error for a damaged file
+        raise damaged(path.parent) from error

@@ -54,11 +54,19 @@ class RunLog:
         return MarsError(f"{self.path} cannot be written: {reason(error)}")
 
     def entries(self) -> list[Entry]:
-        """What is logged; a last line that is not whole (the machine stopped) is left out."""
+        """What is logged; lines that are damaged (the machine stopped) are left out."""
         if not self.path.exists():
             return []
-        lines = self.path.read_text(encoding="utf-8").split("\n")
-        return [json.loads(line) for line in lines[:-1]]
+        lines = self.path.read_text(encoding="utf-8", errors="replace").split("\n")
+        return [entry for line in lines[:-1] if (entry := _entry(line))]
+
+
+def _entry(line: str) -> Entry | None:
+    try:
+        entry: Entry = json.loads(line)
+    except ValueError:
+        return None
+    return entry if isinstance(entry, dict) and "step" in entry else None
 
 
 def slot_entries(counts: Iterable[Sequence[float]]) -> list[Entry]:

@@ -22,12 +22,13 @@ from mars_core.paths import assets_dir
 from mars_core.training.checkpoint import Checkpoints, alone, reason, write_json
 from mars_core.training.make import MakeConfig, What, make
 from mars_core.training.progress import Report, say
-from mars_core.training.settings import Source, TrainConfig, from_mapping
+from mars_core.training.settings import CONFIG, Source, TrainConfig, from_mapping, read_yaml
 
 RECORD, EVALUATION = "recipe.json", "evaluation.json"
 PROMPTS, ANSWERS, PROBLEMS = "prompts.jsonl", "answers.jsonl", "arithmetic.jsonl.gz"
 SHARED_WITH_DISTILL = ("model", "device", "dtype", "mask_token", "models_dir")
 ANSWER_TOKENS = 256
+CPU_ANSWER_BATCH = 48
 LEAST_MINUTES = 0.02  # of a stage, when earlier attempts have overspent
 
 
@@ -35,13 +36,17 @@ LEAST_MINUTES = 0.02  # of a stage, when earlier attempts have overspent
 class Recipe:
     """What a run does with its minutes.
 
+    name: a run goes on with the recipe it was begun with.
     prompts: everyday prompts that the model answers first, or as many of them as there is time for
-    in `distill_share` of the run; 0 for none. problems: word problems to be made. weights: parts of
-    the mix by name: "answers" (to these prompts), "distill" and "facts" (the shipped ones),
-    "arithmetic". end_share: kept for loading, the last evaluations and the look at the result.
+        in `distill_share` of the run; 0 for none. answer_batch: answered together on a GPU.
+    problems: word problems to be made.
+    weights: parts of the mix by name: "answers" (to these prompts), "distill" and "facts" (the
+        shipped ones), "arithmetic".
+    end_share: kept for loading, the last evaluations and the look at the result.
     settings: fields of TrainConfig that differ from its defaults.
     """
 
+    name: str
     prompts: int
     distill_share: float
     answer_batch: int
@@ -53,14 +58,16 @@ class Recipe:
 
 RECIPES: dict[str, Recipe] = {
     "cpu": Recipe(
+        name="cpu",
         prompts=0,
         distill_share=0.0,
-        answer_batch=48,
+        answer_batch=0,
         problems=20_000,
         weights={"distill": 4, "facts": 1, "arithmetic": 5},
         end_share=0.1,
     ),
     "gpu": Recipe(
+        name="gpu",
         prompts=4_900,
         distill_share=0.25,
         answer_batch=512,
@@ -84,6 +91,11 @@ class Purse:
         except (OSError, ValueError, TypeError, AttributeError):
             raise MarsError(f"{path} is not what a recipe wrote: name another folder") from None
 
+    @property
+    def recipe(self) -> str | None:
+        """Which one began the run."""
+        return self._record.get("recipe")
+
     def spent(self) -> float:
         """Seconds by now."""
         return self._clock() - self._start
@@ -95,8 +107,10 @@ class Purse:
     def done(self, stage: str) -> bool:
         return stage in self._record.get("done", [])
 
-    def save(self, done: str | None = None) -> None:
-        """Write what is spent, and that a stage is done."""
+    def save(self, done: str | None = None, recipe: str | None = None) -> None:
+        """Write what is spent, and that a stage is done, or which recipe begins."""
+        if recipe:
+            self._record["recipe"] = recipe
         self._record["seconds"] = round(self.spent(), 2)
         if done:
             self._record.setdefault("done", []).append(done)
@@ -143,16 +157,18 @@ class Attempt:
         if not self.recipe.prompts or self.purse.done("answers"):
             return
 
+        from mars_core.models.hardware import choose_device
         from mars_core.training.distill import DistillConfig, distill
 
         seconds = self.purse.left(1 - self.recipe.distill_share)
+        on_cpu = choose_device(self.settings.device).type == "cpu"
         config = DistillConfig(
             prompts=self.folder / PROMPTS,
             out=self.folder / ANSWERS,
             decode=DecodeConfig(
                 max_new_tokens=ANSWER_TOKENS, repetition_penalty=1.1, seed=self.settings.seed
             ),
-            batch_size=self.recipe.answer_batch,
+            batch_size=CPU_ANSWER_BATCH if on_cpu else self.recipe.answer_batch,
             minutes=max(LEAST_MINUTES, seconds / 60),
             **{name: getattr(self.settings, name) for name in SHARED_WITH_DISTILL},
         )
@@ -205,7 +221,7 @@ class Attempt:
             models_dir=self.settings.models_dir,
             progress=self.progress,
         )
-        result = look(loaded, self.purse.left(), clock=self.clock)
+        result = look(loaded, self.purse.left(), report=self.purse.save, clock=self.clock)
         try:
             write_json(self.settings.out / EVALUATION, asdict(result))
         except OSError as error:
@@ -228,19 +244,32 @@ def run_recipe(
     Raises MarsError; with `resume` a run goes on after it.
     """
     settings = checked(recipe, given)
-    record = settings.out / RECORD
-    if record.is_file() and not settings.resume:
-        raise MarsError(f"{settings.out} holds a run already: --resume it, or name another folder")
     assert settings.minutes is not None
     with alone(settings.out / "data"):
-        purse = Purse(record, settings.minutes, clock)
+        purse = Purse(settings.out / RECORD, settings.minutes, clock)
+        check_begun(recipe, settings, purse)
         attempt = Attempt(recipe, settings, purse, progress, report, clock)
-        purse.save()
-        attempt.make_data()
-        attempt.answer_prompts()
-        weights = attempt.train()
-        attempt.look(weights)
+        purse.save(recipe=recipe.name)
+        try:
+            attempt.make_data()
+            attempt.answer_prompts()
+            weights = attempt.train()
+            attempt.look(weights)
+        finally:
+            purse.save()
     return weights
+
+
+def check_begun(recipe: Recipe, settings: TrainConfig, purse: Purse) -> None:
+    """Raise MarsError unless the folder is free, or holds what these settings go on with."""
+    out, saved = settings.out, settings.out / CONFIG
+    if not settings.resume:
+        if purse.recipe or saved.exists():
+            raise MarsError(f"{out} holds a run already: --resume it, or name another folder")
+    elif purse.recipe not in (recipe.name, None):
+        raise MarsError(f"{out} was begun with the recipe {purse.recipe}: go on with that")
+    elif saved.is_file():
+        settings.check_goes_on(from_mapping(read_yaml(saved)), "data")
 
 
 def checked(recipe: Recipe, given: Mapping[str, Any]) -> TrainConfig:

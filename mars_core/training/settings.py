@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 import types
 import typing
 from collections.abc import Mapping
@@ -25,10 +26,27 @@ from mars_core.models.words import expanded, one_line
 Method = Literal["lora", "full"]
 Attention = Literal["sdpa", "flex"]
 
+CONFIG = "training.yaml"  # in a run's folder
 # what `resume` may find changed: none of it touches the steps already made
 MAY_CHANGE = frozenset(
-    {"steps", "minutes", "resume", "models_dir", "checkpoint_minutes", "evaluate_minutes"}
+    {
+        "out",
+        "steps",
+        "minutes",
+        "resume",
+        "models_dir",
+        "checkpoint_minutes",
+        "evaluate_minutes",
+        "evaluate_prompts",
+        "evaluate_tokens",
+        "log_steps",
+    }
 )
+
+
+def is_first_process() -> bool:
+    """Whether this is the process that speaks and writes, of those of `accelerate launch`."""
+    return int(os.environ.get("RANK", 0)) == 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,10 +220,19 @@ class TrainConfig:
         """The B that decoding should use: the largest trained."""
         return max(self.block_sizes)
 
-    def changed(self, before: TrainConfig) -> list[str]:
-        """Names of fields that differ from an earlier part of the same run, and must not."""
-        names = [f.name for f in dataclasses.fields(self) if f.name not in MAY_CHANGE]
-        return [name for name in names if getattr(self, name) != getattr(before, name)]
+    def check_goes_on(self, before: TrainConfig, *ignoring: str) -> None:
+        """Raise MarsError unless this can go on with the run that `before` began.
+
+        ignoring: names of fields that need not be looked at.
+        """
+        may_change = MAY_CHANGE.union(ignoring)
+        names = [f.name for f in dataclasses.fields(self) if f.name not in may_change]
+        for name in names:
+            if getattr(self, name) != getattr(before, name):
+                raise MarsError(
+                    f"{self.out} was begun with another {name} "
+                    f"({one_line(getattr(before, name), 40)}); a run goes on as it began"
+                )
 
 
 def to_yaml(config: TrainConfig) -> str:
@@ -214,7 +241,8 @@ def to_yaml(config: TrainConfig) -> str:
 
     def plain(value: Any) -> Any:
         if isinstance(value, Source):
-            return value.name if value.weight is None else dataclasses.asdict(value)
+            plainly = value.weight is None and "=" not in value.name
+            return value.name if plainly else dataclasses.asdict(value)
         if isinstance(value, tuple):
             return [plain(item) for item in value]
         return str(value) if isinstance(value, Path) else value
@@ -229,7 +257,7 @@ def read_yaml(path: Path) -> dict[str, Any]:
 
     try:
         values = yaml.safe_load(expanded(path).read_text(encoding="utf-8"))
-    except (OSError, ValueError, yaml.YAMLError) as error:
+    except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
         raise MarsError(f"{path.name or path} cannot be read: {one_line(error, 120)}") from None
     if not isinstance(values, dict) or not all(isinstance(key, str) for key in values):
         raise MarsError(f"{path.name} must hold settings, one `name: value` a line")
@@ -251,7 +279,9 @@ def from_mapping(values: Mapping[str, Any]) -> TrainConfig:
 def _typed(name: str, value: Any, hint: Any) -> Any:
     """`value` as the field wants it: YAML has neither tuples nor paths, and reads 2e-3 as text."""
     options = typing.get_args(hint) if isinstance(hint, types.UnionType) else (hint,)
-    if value is None and types.NoneType in options:
+    if value is None:
+        if types.NoneType not in options:
+            raise MarsError(f"the setting {name} has no value")
         return None
     kind = options[0]
     if typing.get_origin(kind) is tuple:
@@ -274,7 +304,8 @@ def _typed(name: str, value: Any, hint: Any) -> Any:
 def _source(value: Any) -> Source:
     if isinstance(value, Source):
         return value
-    if isinstance(value, dict) and value.keys() <= {"name", "weight"}:
+    named = isinstance(value, dict) and isinstance(value.get("name"), str)
+    if named and value.keys() <= {"name", "weight"}:
         return Source(**{"name": "", **value})
     if isinstance(value, str):
         return Source.parse(value)

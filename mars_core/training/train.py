@@ -29,17 +29,26 @@ from mars_core.models.load import LoadedModel, load
 from mars_core.models.progress import Progress, silent
 from mars_core.models.words import one_line
 from mars_core.training.budget import Budget
-from mars_core.training.checkpoint import Checkpoints, alone, reason, replacing, write_json
+from mars_core.training.checkpoint import (
+    Checkpoints,
+    alone,
+    damaged,
+    reason,
+    replacing,
+    step_of,
+    write_json,
+)
 from mars_core.training.data import Data, Limits, end_of_turn, hold_out, load_data
 from mars_core.training.model import prepare, save_weights
 from mars_core.training.objective import Ids
 from mars_core.training.overlap import HeldOut, evaluation_texts
 from mars_core.training.progress import Entry, Report, RunLog, line, say
-from mars_core.training.settings import TrainConfig, from_mapping, read_yaml, to_yaml
-from mars_core.training.stream import Cutting, Mix, Stream
+from mars_core.training.settings import CONFIG, TrainConfig, from_mapping, read_yaml, to_yaml
+from mars_core.training.stream import BUCKET_BATCHES, Cutting, Mix, Stream
 from mars_core.training.trainer import STATE, DualStreamTrainer, Surroundings
 
-CONFIG, LOG, PLOT, ABOUT = "training.yaml", "log.jsonl", "plot.html", "about.json"
+LOG, PLOT, ABOUT = "log.jsonl", "plot.html", "about.json"
+CHECKPOINTS = "checkpoints"
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +90,7 @@ def run(
     tell = report if processes.index == 0 else _nothing
     # the processes of one run share its folder
     with alone(config.out) if processes.index == 0 else contextlib.nullcontext():
-        return _run(config, processes, progress, tell, clock)
+        return _run(config, processes, progress if processes.index == 0 else silent, tell, clock)
 
 
 def _run(
@@ -91,7 +100,7 @@ def _run(
     tell: Report,
     clock: Callable[[], float],
 ) -> Path:
-    checkpoints = Checkpoints(config.out / "checkpoints")
+    checkpoints = Checkpoints(config.out / CHECKPOINTS)
     last = _open_folder(config, checkpoints, processes)
     loaded, autocast = _load(config, progress)
     mask_id = loaded.special.mask_id
@@ -133,9 +142,23 @@ def weights_folder(config: TrainConfig) -> Path:
 
 def seconds_of(checkpoint: Path | None) -> float:
     """Seconds of training that a checkpoint took; 0 without one."""
-    if checkpoint is None:
-        return 0.0
-    return float(json.loads((checkpoint / STATE).read_text(encoding="utf-8"))["seconds"])
+    return 0.0 if checkpoint is None else float(_state_of(checkpoint)["seconds"])
+
+
+def _state_of(checkpoint: Path) -> dict[str, Any]:
+    """What the trainer wrote of its state; MarsError where it is not there."""
+    try:
+        state = json.loads((checkpoint / STATE).read_text(encoding="utf-8"))
+        return {"seconds": float(state["seconds"]), "data": str(state["data"])}
+    except (OSError, ValueError, KeyError, TypeError):
+        raise damaged(checkpoint) from None
+
+
+def check_free(config: TrainConfig) -> None:
+    """Raise MarsError where a new run would destroy the weights of an earlier one."""
+    there = weights_folder(config).exists() or Checkpoints(config.out / CHECKPOINTS).last()
+    if there and not config.resume:
+        raise MarsError(f"{config.out} holds a run already: --resume it, or name another folder")
 
 
 def _nothing(text: str) -> None:
@@ -148,15 +171,9 @@ def _open_folder(
     """Make the run's folder; the checkpoint to go on from, if that is wanted."""
     last = checkpoints.last()
     saved = config.out / CONFIG
-    if last is not None and not config.resume:
-        raise MarsError(f"{config.out} holds a run already: --resume it, or name another folder")
-    if config.resume and saved.is_file():
-        before = from_mapping(read_yaml(saved))
-        if names := config.changed(before):
-            raise MarsError(
-                f"{config.out} was begun with another {names[0]} "
-                f"({one_line(getattr(before, names[0]), 40)}); a run goes on as it began"
-            )
+    check_free(config)
+    if last is not None and saved.is_file():
+        config.check_goes_on(from_mapping(read_yaml(saved)))
     if processes.index == 0:
         try:
             checkpoints.folder.mkdir(parents=True, exist_ok=True)
@@ -175,6 +192,8 @@ def _load(config: TrainConfig, progress: Progress) -> tuple[LoadedModel, bool]:
     device = choose_device(config.device)
     if config.attention == "flex" and device.type != "cuda":
         raise MarsError("flex attention can be trained on a cuda device only; use sdpa")
+    if config.dtype in ("float16", "float64"):
+        raise MarsError(f"training computes in bfloat16 or float32, not in {config.dtype}")
     dtype = choose_arithmetic(config.dtype, device, allow_packing=False).dtype
     half = dtype == torch.bfloat16
     name: DtypeName = "bfloat16" if half and config.method == "lora" else "float32"
@@ -218,6 +237,8 @@ def _data(config: TrainConfig, loaded: LoadedModel, tell: Report) -> Data:
 
 def _stream(config: TrainConfig, data: Data, budget: Budget) -> Stream:
     weights = [source.weight for source in config.data if source.weight is not None]
+    if len(config.data) > config.batch_size * BUCKET_BATCHES:
+        raise MarsError(f"{len(config.data)} sources want a larger batch than {config.batch_size}")
     mix = Mix(data.pools, weights or None, config.batch_size, config.seed)
     copies = config.copies if config.mask_weight else 0
     cutting = Cutting(config.block_sizes, config.random_phase, copies)
@@ -266,14 +287,17 @@ def _train(
     budget = trainer.around.budget
     spent = 0.0
     if last is not None:
-        state = json.loads((last / STATE).read_text(encoding="utf-8"))
+        state = _state_of(last)
         if state["data"] != trainer.around.fingerprint:
             raise MarsError(f"the training data is not what {last.parent.parent} was begun with")
         spent = float(state["seconds"])
         if processes.index == 0:
-            log.rewind(int(last.name.rpartition("-")[2]))
+            log.rewind(step_of(last))
     try:
         budget.start(spent)
+        if last is not None and budget.progress(step_of(last)) >= 1:
+            trainer.restore(last)  # it is done: only the end of the last attempt is to be repeated
+            return
         if last is None:
             trainer.evaluate()
         trainer.train(resume_from_checkpoint=None if last is None else str(last))

@@ -19,7 +19,7 @@ from transformers.trainer_callback import PrinterCallback
 from mars_core.errors import MarsError
 from mars_core.models.load import LoadedModel
 from mars_core.training.budget import Budget, lr_share
-from mars_core.training.checkpoint import Checkpoints, write_json
+from mars_core.training.checkpoint import Checkpoints, damaged, step_of, write_json
 from mars_core.training.evaluate import (
     distinct_prompts,
     held_out_losses,
@@ -150,6 +150,20 @@ class DualStreamTrainer(Trainer):
     def _load_from_checkpoint(self, resume_from_checkpoint: str, model: Any = None) -> None:
         load_weights(self.dual, Path(resume_from_checkpoint))
 
+    def _load_optimizer_and_scheduler(self, checkpoint: str | None) -> None:
+        try:
+            super()._load_optimizer_and_scheduler(checkpoint)
+        except Exception as error:
+            # torch and pickle each have their own errors for a damaged file
+            if checkpoint is None:
+                raise
+            raise damaged(Path(checkpoint)) from error
+
+    def restore(self, checkpoint: Path) -> None:
+        """Take a checkpoint's weights, to do nothing more with them than to write them."""
+        load_weights(self.dual, checkpoint)
+        self.state.global_step = step_of(checkpoint)
+
     def _get_output_dir(self, trial: Any) -> str:
         return str(self.around.checkpoints.draft)
 
@@ -175,7 +189,7 @@ class DualStreamTrainer(Trainer):
         """Log how good the model is on the held-out examples; the first process does it for all."""
         around = self.around
         if self.args.should_save and around.validation:
-            per_forward = self.settings.batch_size // self.settings.accumulate
+            per_forward = self.args.per_device_train_batch_size
             entry: Entry = {
                 "kind": "evaluation",
                 "step": self.state.global_step,

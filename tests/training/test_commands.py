@@ -65,6 +65,31 @@ def test_flags_become_the_configuration():
     )
 
 
+def test_a_run_goes_on_as_it_was_begun(tmp_path):
+    """Without naming anything again; and switches of the file can be undone."""
+    config = TrainConfig(
+        data=(Source("a=b.jsonl"), Source("c.jsonl")), out=tmp_path / "o", steps=7, compile=True
+    )
+    config.out.mkdir()
+    (config.out / "training.yaml").write_text(to_yaml(config))
+    assert given("--out", config.out, "--resume") == replace(config, resume=True)
+    undone = given("--config", config.out / "training.yaml", "--no-compile", "--no-random-phase")
+    assert undone == replace(config, compile=False, random_phase=False)
+
+
+def test_what_is_made_replaces_files_only(tmp_path, capsys):
+    link, target = tmp_path / "link.jsonl", tmp_path / "target.jsonl"
+    link.symlink_to(target)
+    assert mars("make", "everyday", link, "--n", 2) == 0
+    assert link.is_symlink()
+    assert len(target.read_text().splitlines()) == 2
+    capsys.readouterr()
+    for out in (tmp_path, "/dev/null", ""):
+        assert mars("make", "everyday", out, "--n", 2) == 2
+        assert "is no file" in capsys.readouterr().err
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["link.jsonl", "target.jsonl"]
+
+
 def test_flags_win_over_the_file(tmp_path):
     config = TrainConfig(data=(Source("a.jsonl"),), out=tmp_path / "o", steps=7, rank=8, lr=1e-3)
     file = tmp_path / "c.yaml"
@@ -82,14 +107,24 @@ def test_flags_win_over_the_file(tmp_path):
         ("--data a.jsonl --out o --steps 3 --config nowhere.yaml", "nowhere.yaml cannot be read"),
         ("--data a.jsonl --out {tmp} --steps 3 --model nowhere", "unknown model"),
         ("--recipe gpu --out o", "give minutes"),
+        (
+            "--data missing.jsonl --out {tmp} --steps 3 --max-length 99 --model {base}",
+            "neither a file here",
+        ),
+        (
+            "--data " + "x" * 300 + ".jsonl --out {tmp} --steps 3 --max-length 99 --model {base}",
+            "neither a file here",
+        ),
+        ("--data a.jsonl --out {tmp} --steps 3 --dtype float64", "bfloat16 or float32"),
+        ("--out {tmp} --resume", "training.yaml cannot be read"),
         ("--recipe cpu --minutes 3 --out o --data a.jsonl", "drop it"),
     ],
 )
-def test_bad_input_is_one_line(arguments, words, capsys, tmp_path):
-    assert mars("train", *arguments.format(tmp=tmp_path / "run").split()) == 2
-    error = capsys.readouterr().err.strip()
+def test_bad_input_is_one_line(arguments, words, base, capsys, tmp_path):
+    assert mars("train", *arguments.format(tmp=tmp_path / "run", base=base).split()) == 2
+    *before, error = capsys.readouterr().err.splitlines()
     assert words in error
-    assert "\n" not in error
+    assert before in ([], ["loading ..."])
 
 
 def test_from_prompts_to_a_model_that_answers(base, tmp_path, capsys):

@@ -116,6 +116,7 @@ def test_what_is_left_out_is_counted(tmp_path):
         {"prompt": "cut", "response": "y" * 300},
         {"prompt": "long " * 100, "response": "x"},
         {"prompt": "loops", "response": "x x x", "looping": True},
+        {"prompt": "dropped", "response": "x x x", "dropped": "looping"},
         {"prompt": "empty", "response": "  "},
         {"messages": [user("nobody answers")]},
         {"messages": [assistant("nobody asked")]},
@@ -132,6 +133,7 @@ def test_what_is_left_out_is_counted(tmp_path):
     assert data.left_out == {
         "with a prompt that is too long": 1,
         "looping": 1,
+        "dropped": 1,
         "without an answer": 2,
         "without a question": 1,
         "with tools or other speakers": 3,
@@ -153,6 +155,16 @@ def test_bad_data_is_one_line(tmp_path):
         [good, empty], TOKENIZER, LIMITS
     )
     assert "2 without an answer" in problem([unanswered], TOKENIZER, LIMITS)
+    loops = write(tmp_path / "loops.jsonl", [{"prompt": "a", "response": "b", "looping": True}])
+    missing = [loops, unanswered]  # each source answers for itself
+    assert "loops.jsonl has nothing to learn from (1 looping)" in problem(
+        missing, TOKENIZER, LIMITS
+    )
+    strict = tiny_tokenizer()
+    strict.chat_template = "{{ raise_exception('no, thank you') }}"
+    assert "1 refused by the chat template" in problem([good], strict, LIMITS)
+    folder = Source(str(tmp_path))
+    assert "neither a file here" in problem([folder], TOKENIZER, LIMITS)
     tight = Limits(max_length=8)
     assert "1 with a prompt that is too long" in problem([good], TOKENIZER, tight)
     for row, words in {
@@ -163,6 +175,7 @@ def test_bad_data_is_one_line(tmp_path):
         '{"messages": "hi"}': "messages must be a list",
         '{"messages": [{"content": "x"}]}': "role",
         '{"prompt": "a", "response": "b", "finished": "no"}': "finished must be true or false",
+        '{"prompt": "a", "response": "b", "looping": "no"}': "looping must be true or false",
         '{"prompt": "a", "response": "\\ud800"}': "surrogate",
     }.items():
         path = tmp_path / "bad.jsonl"
@@ -171,7 +184,9 @@ def test_bad_data_is_one_line(tmp_path):
         assert words in message
         assert "bad.jsonl" in message
         assert "row 2" in message
-    assert "neither a file nor a data set" in problem([Source("no/such/file")], TOKENIZER, LIMITS)
+    assert "neither a file here nor a data set" in problem(
+        [Source("no/such/file")], TOKENIZER, LIMITS
+    )
     plain = tiny_tokenizer()
     plain.chat_template = None
     assert "no chat template" in problem([good], plain, LIMITS)

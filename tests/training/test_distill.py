@@ -19,6 +19,7 @@ from mars_core.errors import MarsError
 from mars_core.models.load import load
 from mars_core.text import REPLACEMENT
 from mars_core.trace import Message
+from mars_core.training import checkpoint
 from mars_core.training import distill as module
 from mars_core.training.distill import Dialogue, DistillConfig, distill, whole_sentences
 from mars_core.training.prompt_file import Task, read_tasks
@@ -350,7 +351,7 @@ def test_bad_prompt_files(tmp_path, name, content, words):
     [
         ({"rows": ["short", "long " * 300]}, "prompts.txt, line 2: the prompt has"),
         ({"out": "answers.json"}, "must end in .jsonl"),
-        ({"out": "nowhere/out.jsonl"}, "cannot be written"),
+        ({"out": "prompts.txt/out.jsonl"}, "cannot be written"),
         ({"prompts": "missing.txt"}, "missing.txt cannot be read: No such file"),
         ({"batch_size": 0}, "batch size"),
         ({"processes": -1}, "processes"),
@@ -365,3 +366,19 @@ def test_bad_settings_are_one_line(folder, tmp_path, changes, words):
         distill(settings(folder, tmp_path, **{**changes, **paths}))
     assert words in str(error.value)
     assert "\n" not in str(error.value)
+
+
+def test_it_stops_when_its_time_is_up_and_goes_on(folder, tmp_path):
+    config = settings(folder, tmp_path)
+    state = distill(replace(config, minutes=0.001))
+    assert 0 < state.tally.answered <= state.prompts
+    first = lines(config.out)
+    assert distill(config).tally.answered == state.prompts
+    assert lines(config.out)[: len(first)] == first
+
+
+def test_two_runs_do_not_write_one_file(folder, tmp_path):
+    config = settings(folder, tmp_path)
+    with checkpoint.alone(tmp_path, ".out.jsonl.lock"), pytest.raises(MarsError, match="another"):
+        distill(config)
+    assert not config.out.exists()

@@ -132,6 +132,8 @@ def test_a_log_forgets_the_steps_that_are_made_again(tmp_path):
     with log.path.open("a") as file:
         file.write('{"kind": "train", "st')
     assert log.entries() == TRAINED
+    log.append({})  # on the line that was cut off: neither is an entry
+    assert log.entries() == TRAINED
     log.rewind(20)
     assert log.entries() == TRAINED[:2]
     log.append(TRAINED[2])

@@ -18,6 +18,7 @@ from mars_core.training.recipe import RECIPES, Recipe, run_recipe
 from tests.training.runs import PLAIN, Killed, Ticks
 
 TINY = Recipe(
+    name="tiny",
     prompts=24,
     distill_share=0.25,
     answer_batch=8,
@@ -68,6 +69,10 @@ def test_a_whole_run(given):
     seen = (out / "evaluation.json").read_text()
     assert run_recipe(TINY, {**given, "resume": True}) == weights  # nothing is left to do
     assert (out / "evaluation.json").read_text() == seen
+    with pytest.raises(MarsError, match="was begun with the recipe tiny"):
+        run_recipe(RECIPES["gpu"], {**given, "resume": True})
+    with pytest.raises(MarsError, match="begun with another rank"):
+        run_recipe(TINY, {**given, "resume": True, "rank": 3})
     (out / "recipe.json").write_text("3")
     with pytest.raises(MarsError, match="not what a recipe wrote"):
         run_recipe(TINY, {**given, "resume": True})

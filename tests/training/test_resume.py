@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import shutil
 import subprocess
 import sys
 from dataclasses import replace
@@ -141,6 +142,29 @@ def test_runs_that_cannot_begin(config, tmp_path, base):
         assert "another run is writing" in problem(config)
 
 
+def test_weights_of_an_earlier_run_are_not_replaced(config):
+    """Even where its checkpoints were removed to make room."""
+    folder = run(config, report=silent)
+    shutil.rmtree(config.out / "checkpoints")
+    (folder / "NOTES.txt").write_text("mine")
+    assert "holds a run already" in problem(config)
+    assert (folder / "NOTES.txt").read_text() == "mine"
+
+
+def test_a_first_attempt_that_failed_blocks_nothing(config):
+    problem(config, data=(Source("nowhere.jsonl"),))
+    assert run(replace(config, resume=True), report=silent).exists()
+
+
+@pytest.mark.parametrize("name", ["optimizer.pt", "adapter_model.safetensors", "mars_state.json"])
+def test_a_damaged_checkpoint_is_named(config, name):
+    run(config, report=silent)
+    last = Checkpoints(config.out / "checkpoints").last()
+    (last / name).write_bytes(b"")
+    said = problem(config, resume=True, steps=8)
+    assert f"{last} is damaged" in said
+
+
 def test_a_run_goes_on_only_as_it_began(config, tmp_path):
     run(config, report=silent)
     assert "holds a run already" in problem(config)
@@ -154,6 +178,12 @@ def test_a_run_goes_on_only_as_it_began(config, tmp_path):
     run(again, report=silent)
     other.write_text(Path(config.data[0].name).read_text())
     assert "the training data is not what" in problem(again, resume=True)
+    # its end again changes nothing, moved or not
+    before = weights(config.out / "adapter")
+    moved = replace(config, out=tmp_path / "moved", log_steps=1, resume=True)
+    shutil.copytree(config.out, moved.out)
+    assert same(weights(run(moved, report=silent)), before)
+    assert log_of(moved) == log_of(config)
     # a finished run may be given more steps
     run(replace(config, resume=True, steps=8), report=silent)
     assert log_of(config)[-1]["step"] == 8

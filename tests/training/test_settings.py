@@ -34,6 +34,12 @@ def test_yaml_gives_back_what_was_written(tmp_path):
     assert from_mapping(read_yaml(tmp_path / "c.yaml")) == config
 
 
+def test_names_with_an_equals_sign_come_back(tmp_path):
+    config = replace(CONFIG, data=(Source("a=2"), Source("b=c.jsonl")))
+    (tmp_path / "c.yaml").write_text(to_yaml(config))
+    assert from_mapping(read_yaml(tmp_path / "c.yaml")) == config
+
+
 def test_what_a_person_writes_in_yaml(tmp_path):
     (tmp_path / "c.yaml").write_text(
         "data: [chats.jsonl=3, {name: more.jsonl, weight: 1}]\n"
@@ -76,6 +82,8 @@ def test_what_a_person_writes_in_yaml(tmp_path):
         ({"ar_weight": 0, "mask_weight": 0}, "nothing to learn"),
         ({"batch_size": 9, "accumulate": 2}, "cannot be split into 2"),
         ({"validation": 0.9}, "validation"),
+        ({"batch_size": None}, "batch_size has no value"),
+        ({"data": [{"name": [1]}]}, "a data source is"),
     ],
 )
 def test_bad_settings_are_one_line(values, words):
@@ -83,7 +91,7 @@ def test_bad_settings_are_one_line(values, words):
     assert words in refusal(from_mapping, {**good, **values})
 
 
-@pytest.mark.parametrize("text", ["- a\n", "a: [", "3: x\n", ""])
+@pytest.mark.parametrize("text", ["- a\n", "a: [", "3: x\n", "", "[" * 3000])
 def test_a_file_that_holds_no_settings(tmp_path, text):
     (tmp_path / "c.yaml").write_text(text)
     assert "c.yaml" in refusal(read_yaml, tmp_path / "c.yaml")
@@ -91,9 +99,12 @@ def test_a_file_that_holds_no_settings(tmp_path, text):
 
 
 def test_what_a_resumed_run_may_change():
-    longer = replace(CONFIG, minutes=20.0, steps=9, resume=True, checkpoint_minutes=1.0)
-    assert longer.changed(CONFIG) == []
-    assert replace(CONFIG, seed=1, lr=1e-3).changed(CONFIG) == ["lr", "seed"]
+    changes = {"minutes": 20.0, "steps": 9, "resume": True, "checkpoint_minutes": 1.0}
+    replace(CONFIG, out=Path("elsewhere"), **changes).check_goes_on(CONFIG)
+    other = replace(CONFIG, seed=1, lr=1e-3)
+    assert "run was begun with another lr (None)" in refusal(other.check_goes_on, CONFIG)
+    assert "another seed (0)" in refusal(other.check_goes_on, CONFIG, "lr")
+    other.check_goes_on(CONFIG, "lr", "seed")
     assert set(TrainConfig.__dataclass_fields__) >= MAY_CHANGE
 
 
