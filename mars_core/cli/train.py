@@ -36,6 +36,7 @@ HELP: dict[str, dict[str, str]] = {
     },
     "what is trained": {
         "method": "a LoRA adapter, or all weights",
+        "adapter": "one to go on from, of the same rank: folder or hub id",
         "rank": "of the adapter",
         "alpha": "of the adapter (its rank)",
         "dropout": "of the adapter",

@@ -22,8 +22,9 @@ def quiet() -> Iterator[None]:
     logging.disable_progress_bar()
     try:
         with warnings.catch_warnings():
-            # of PEFT calling transformers by an old name
+            # of PEFT calling transformers, and of transformers calling accelerate, by old names
             warnings.filterwarnings("ignore", "`is_gradient_checkpointing`", FutureWarning)
+            warnings.filterwarnings("ignore", "`broadcast_buffers`", FutureWarning)
             yield
     finally:
         other.setLevel(level)

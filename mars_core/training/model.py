@@ -11,15 +11,16 @@ from pathlib import Path
 from typing import Any, cast
 
 import torch
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 from torch import nn
 from torch.nn import functional
 from transformers import PreTrainedModel
 
 from mars_core.errors import MarsError
 from mars_core.models import fetch
-from mars_core.models.adapter import WEIGHTS
+from mars_core.models.adapter import WEIGHTS, find_adapter
 from mars_core.models.load import LoadedModel
+from mars_core.models.progress import silent
 from mars_core.training.checkpoint import damaged, write_json
 from mars_core.training.objective import (
     NEXT,
@@ -32,7 +33,7 @@ from mars_core.training.objective import (
 )
 from mars_core.training.settings import TrainConfig
 
-EXPORT_DTYPE = torch.bfloat16  # of fully trained weights, as models are commonly stored
+EXPORT_DTYPE = torch.bfloat16  # as models are commonly stored
 
 
 class DualStream(nn.Module):
@@ -136,6 +137,13 @@ def prepare(
         model.requires_grad_(True)
     else:
         model = add_adapter(model, config, ids.mask, loaded.name)
+        if config.adapter is not None:
+            found = find_adapter(config.adapter, silent)
+            if not put_adapter(model, _tensors(found.folder / WEIGHTS)):
+                raise MarsError(
+                    f"adapter {found.name} cannot be gone on from: another rank, other layers or "
+                    "another base"
+                )
     dual = DualStream(model, ids, config, autocast=autocast)
     check_head(dual)
     if autocast:
@@ -185,6 +193,8 @@ def check_head(dual: DualStream) -> None:
             input_ids=ids, position_ids=places, attention_mask=seen, use_cache=False
         ).logits
         ours = functional.linear(dual.hidden(ids, places, seen), *dual.head())
+    for logits in (own, ours):
+        logits[..., dual.mask_id] = 0  # see `head`
     if not torch.allclose(own, ours, rtol=1e-2, atol=1e-2 * float(own.abs().max())):
         raise MarsError("this model rescales its logits, which training does not support")
 
@@ -226,7 +236,7 @@ def save_weights(
 ) -> None:
     """Write the adapter, or all weights, into `folder`, ready for `mars_core.models.load`.
 
-    export: full weights are rounded to bfloat16; without, they are exact, to go on from.
+    export: rounded to bfloat16; without, weights are exact, to go on from.
     """
     model: Any = dual.model
     # without masks it is plain fine-tuning, which declares nothing
@@ -237,6 +247,10 @@ def save_weights(
         model.save_pretrained(folder, save_embedding_layers=False)
         # PEFT's card is a form that nobody filled in
         (folder / "README.md").unlink(missing_ok=True)
+        if export:
+            path = folder / WEIGHTS
+            rounded = {name: value.to(EXPORT_DTYPE) for name, value in _tensors(path).items()}
+            save_file(rounded, path, metadata={"format": "pt"})
         record: dict[str, Any] = declared
     else:
         state = model.state_dict()
@@ -258,19 +272,25 @@ def save_weights(
 def load_weights(dual: DualStream, folder: Path) -> None:
     """Put back what `save_weights` wrote, exactly."""
     if dual.settings.method == "lora":
-        from peft import get_peft_model_state_dict, set_peft_model_state_dict
-
-        stored = _tensors(folder / WEIGHTS)
-        wanted = get_peft_model_state_dict(dual.model, save_embedding_layers=False)
-        if stored.keys() != wanted.keys():
+        if not put_adapter(dual.model, _tensors(folder / WEIGHTS)):
             raise MarsError(f"{folder.name} is not a checkpoint of this run's adapter")
-        set_peft_model_state_dict(dual.model, stored)
         return
     stored = {k: v for path in folder.glob("*.safetensors") for k, v in _tensors(path).items()}
     report = dual.causal.load_state_dict(stored, strict=False)
     tied = set(dual.causal.state_dict()) - {n for n, _ in dual.causal.named_parameters()}
     if report.unexpected_keys or set(report.missing_keys) - tied:
         raise MarsError(f"{folder.name} is not a checkpoint of this run's model")
+
+
+def put_adapter(model: Any, stored: dict[str, torch.Tensor]) -> bool:
+    """Give a PEFT model an adapter's tensors; False, and nothing done, where they do not fit."""
+    from peft import get_peft_model_state_dict, set_peft_model_state_dict
+
+    wanted = get_peft_model_state_dict(model, save_embedding_layers=False)
+    fits = {k: v.shape for k, v in stored.items()} == {k: v.shape for k, v in wanted.items()}
+    if fits:
+        set_peft_model_state_dict(model, stored)
+    return fits
 
 
 def _tensors(path: Path) -> dict[str, torch.Tensor]:

@@ -87,7 +87,7 @@ class TrainConfig:
     model, device, dtype, mask_token, models_dir: as for `mars_core.models.load`; full fine-tuning
         keeps its weights in float32 whatever dtype says.
     method: "lora" (rank, alpha (None: the rank), dropout; all linear layers, and the mask's
-        embedding) or "full".
+        embedding) or "full". adapter: one to go on from, folder or hub id; of the same rank.
     block_sizes: B; with several, each sequence draws its own. random_phase: blocks begin anywhere
         instead of at the sequence's start. copies: noisy streams per clean one.
     ar_weight, mask_weight: of L_AR and L_mask; 0 leaves one out (without masks: plain fine-tuning).
@@ -116,6 +116,7 @@ class TrainConfig:
     mask_token: str | None = None
     models_dir: Path | None = None
     method: Method = "lora"
+    adapter: str | None = None
     rank: int = 32
     alpha: int | None = None
     dropout: float = 0.0
@@ -163,6 +164,8 @@ class TrainConfig:
             raise MarsError("how long to train? give minutes, steps or both")
         if not self.ar_weight and not self.mask_weight:
             raise MarsError("with both weights 0 there is nothing to learn")
+        if self.adapter is not None and self.method != "lora":
+            raise MarsError("an adapter can be gone on from with the method lora only")
         if self.batch_size % self.accumulate:
             raise MarsError(
                 f"a batch of {self.batch_size} cannot be split into {self.accumulate} equal parts"

@@ -23,6 +23,8 @@ from mars_core.about import device_name, library_versions
 from mars_core.config import DtypeName
 from mars_core.errors import MarsError
 from mars_core.evaluation.prompts import evaluation_files
+from mars_core.models.adapter import find_adapter
+from mars_core.models.fetch import read_record
 from mars_core.models.hardware import choose_arithmetic, choose_device
 from mars_core.models.hush import quiet
 from mars_core.models.load import LoadedModel, load
@@ -201,12 +203,20 @@ def _load(config: TrainConfig, progress: Progress) -> tuple[LoadedModel, bool]:
         config.model,
         device="cpu",
         dtype=name,
-        mask_token=config.mask_token,
+        mask_token=_mask_token(config, progress),
         models_dir=config.models_dir,
         packing=False,
         progress=progress,
     )
     return loaded, half
+
+
+def _mask_token(config: TrainConfig, progress: Progress) -> str | None:
+    """The mask that is asked for, else that of the adapter to go on from."""
+    if config.mask_token is not None or config.adapter is None:
+        return config.mask_token
+    mask_id = read_record(find_adapter(config.adapter, progress).folder).get("mask_token_id")
+    return None if mask_id is None else str(mask_id)
 
 
 def _check_room(config: TrainConfig, loaded: LoadedModel) -> None:

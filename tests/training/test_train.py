@@ -22,6 +22,7 @@ from mars_core.models.load import load
 from mars_core.trace import Message
 from mars_core.training import model as training_model
 from mars_core.training import train, trainer
+from mars_core.training.checkpoint import Checkpoints
 from mars_core.training.evaluate import held_out_losses
 from mars_core.training.objective import Blocks, Example, Ids, build_batch
 from mars_core.training.settings import Source, from_mapping, read_yaml, to_yaml
@@ -34,6 +35,7 @@ from tests.training.runs import (
     Ticks,
     kill_at,
     log_of,
+    problem,
     same,
     silent,
     weights,
@@ -236,8 +238,22 @@ def test_weights_of_zero(config):
         "base_model.model.model.embed_tokens.token_adapter.trainable_tokens_delta"
     ]
     assert torch.equal(
-        moved[0], load(config.model, **PLAIN).model.model.embed_tokens.weight[MASK_ID]
+        moved[0], load(config.model, **PLAIN).model.model.embed_tokens.weight[MASK_ID].bfloat16()
     )
+
+
+def test_an_adapter_can_be_gone_on_from(config, tmp_path):
+    """Its weights are where the new run begins, its mask the one that is used."""
+    first = run(replace(config, mask_token="9"), report=silent)
+    again = replace(config, out=tmp_path / "again", adapter=str(first), lr=1e-9)
+    second = run(again, report=silent)
+    assert json.loads((second / "mars.json").read_text())["mask_token_id"] == 9
+    for name, was in weights(first).items():
+        assert torch.allclose(weights(second)[name].float(), was.float(), atol=1e-6), name
+    ends = [e["mask_loss"] for c in (config, again) for e in log_of(c) if e["kind"] != "train"]
+    assert ends[2] == pytest.approx(ends[1], abs=0.02)  # up to the rounding of what is stored
+    other = problem(replace(again, out=tmp_path / "other"), rank=3)
+    assert "adapter adapter cannot be gone on from" in other
 
 
 def test_a_bfloat16_base_is_trained_in_float32(config, monkeypatch):
@@ -253,7 +269,9 @@ def test_a_bfloat16_base_is_trained_in_float32(config, monkeypatch):
         kinds[parameter.requires_grad].add(parameter.dtype)
     assert kinds == {True: {torch.float32}, False: {torch.bfloat16}}
     assert made[0].autocast
-    assert {w.dtype for w in weights(folder).values()} == {torch.float32}
+    exact = Checkpoints(config.out / "checkpoints").last()
+    assert {w.dtype for w in weights(exact).values()} == {torch.float32}
+    assert {w.dtype for w in weights(folder).values()} == {torch.bfloat16}
     assert all(torch.isfinite(w).all() for w in weights(folder).values())
 
 
