@@ -217,12 +217,14 @@ class Session:
     def _attention_mask(self, visibility: torch.Tensor | None) -> torch.Tensor | None:
         """(rows, 1, n, total) for transformers: bool for SDPA, additive for other attention.
 
-        None where everything is visible and attention without a mask is the cheaper one. On a CPU
-        it is not: with a mask, transformers (5.24) lets query heads that share keys go together;
-        without, torch repeats the keys for each (48 rows after 200 tokens: 393 ms, not 170).
+        None where everything is visible and attention without a mask is the cheaper one. For
+        several rows on a CPU it is not: with a mask, transformers (5.24) lets query heads that
+        share keys go together; without, it repeats the keys for each (48 rows after 200 tokens:
+        393 ms, not 170).
         """
         device = self.model.device
-        if self._cursors.width == 1 and self._cursors.aligned and device.type != "cpu":
+        cheaper = device.type != "cpu" or len(self.tokens) == 1
+        if self._cursors.width == 1 and self._cursors.aligned and cheaper:
             return None
         width, total = self._cursors.width, self._cursors.total
         if visibility is None:

@@ -55,7 +55,7 @@ HELP: dict[str, dict[str, str]] = {
         "steps": "budget",
         "batch_size": "sequences per step",
         "accumulate": "parts a step is done in, to save memory",
-        "lr": "peak learning rate (2e-3 for lora, 1e-5 for full)",
+        "lr": "peak learning rate (4e-3 for lora, 1e-5 for full)",
         "mask_lr_scale": "of the mask's embedding, times lr",
         "warmup": "share of the run",
         "floor": "what the cosine ends at, as a share of lr",

@@ -56,6 +56,7 @@ class Recipe:
     settings: Mapping[str, Any] = field(default_factory=dict)
 
 
+# several block sizes in one run: its first slots lose a point at most, and B can be chosen later
 RECIPES: dict[str, Recipe] = {
     "cpu": Recipe(
         name="cpu",
@@ -65,6 +66,7 @@ RECIPES: dict[str, Recipe] = {
         problems=20_000,
         weights={"distill": 4, "facts": 1, "arithmetic": 5},
         end_share=0.1,
+        settings={"block_sizes": (2, 4, 6, 8)},
     ),
     "gpu": Recipe(
         name="gpu",
@@ -74,7 +76,12 @@ RECIPES: dict[str, Recipe] = {
         problems=60_000,
         weights={"answers": 4, "distill": 1, "facts": 1, "arithmetic": 4},
         end_share=0.15,
-        settings={"batch_size": 64, "evaluate_minutes": 2.0, "checkpoint_minutes": 2.0},
+        settings={
+            "block_sizes": (2, 4, 6, 8),
+            "batch_size": 64,
+            "evaluate_minutes": 2.0,
+            "checkpoint_minutes": 2.0,
+        },
     ),
 }
 

@@ -96,7 +96,7 @@ class TrainConfig:
     max_length: in tokens; longer prompts are left out, longer answers cut. limit: examples taken
         from each source.
     batch_size: sequences per step, over all processes and `accumulate` forwards.
-    lr: at the peak (None: 2e-3 for lora, 1e-5 for full); warmup: share of the run; floor: what
+    lr: at the peak (None: 4e-3 for lora, 1e-5 for full); warmup: share of the run; floor: what
         the cosine ends at, as a share. mask_lr_scale: of the mask's embedding (lora).
     minutes, steps: the budget; what ends first ends the run, and the schedule follows it. The
         last evaluation and the writing of the weights come on top.
@@ -133,7 +133,7 @@ class TrainConfig:
     accumulate: int = 1
     lr: float | None = None
     mask_lr_scale: float = 3.0
-    warmup: float = 0.03
+    warmup: float = 0.1
     floor: float = 0.05
     weight_decay: float = 0.0
     clip: float = 1.0
@@ -216,7 +216,7 @@ class TrainConfig:
     @property
     def peak_lr(self) -> float:
         """The learning rate at its highest."""
-        return self.lr if self.lr is not None else {"lora": 2e-3, "full": 1e-5}[self.method]
+        return self.lr if self.lr is not None else {"lora": 4e-3, "full": 1e-5}[self.method]
 
     @property
     def block_size(self) -> int:
