@@ -113,6 +113,7 @@ def threaded_engine(args: argparse.Namespace, thread: ModelThread) -> ThreadedEn
     loaded = load_model(args)
 
     from mars_core.engine import Engine
+    from mars_core.model_thread import ThreadedEngine
 
     engine = Engine(loaded)
     engine.warm_up(DecodeConfig())

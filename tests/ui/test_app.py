@@ -1,14 +1,17 @@
 """The start of the app: quick help, one-line errors, and its assets wherever it is installed."""
 
+import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from gradio_client import Client
 
 import app
 from mars_core.errors import MarsError
 from mars_core.paths import assets_dir
+from tests.tiny import tiny_checkpoint
 
 ROOT = Path(app.__file__).parent
 
@@ -31,6 +34,26 @@ def test_an_unknown_model_is_one_line_and_code_2(capsys, tmp_path):
     error = capsys.readouterr().err.strip().splitlines()[-1]
     assert error.startswith("app.py: ")
     assert "nosuch" in error
+
+
+def test_it_serves_and_answers(tmp_path):
+    """The whole program, as it is started, with a tiny model."""
+    folder = tiny_checkpoint(tmp_path / "tiny", mask=True)
+    command = [sys.executable, "app.py", "--model", str(folder), "--port", "0"]
+    command += ["--device", "cpu", "--dtype", "float32"]
+    with subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, text=True) as process:
+        try:
+            (address,) = re.findall(r"http://\S+", next_line(process.stderr, "MARS Studio: "))
+            assert "tiny: float32" in next_line(process.stderr, "tiny: ")
+            page = Client(address, verbose=False)
+            answer = page.predict("Hello!", max_new_tokens=5, api_name="/generate")
+            assert '"type":"done"' in answer.splitlines()[-1]
+        finally:
+            process.terminate()
+
+
+def next_line(stream, beginning):
+    return next(line for line in stream if line.startswith(beginning))
 
 
 def test_assets_of_a_checkout_of_a_wheel_and_of_neither(tmp_path):
