@@ -179,7 +179,7 @@ def _hub_rows(name: str, split: str) -> Iterator[Mapping[str, Any]]:
         import datasets
     except ImportError:
         raise MarsError(
-            f"{name} is a Hugging Face data set: pip install 'mars-studio[train-hub]' to read it"
+            f"{name} is a Hugging Face data set: pip install datasets to read it"
         ) from None
     try:
         yield from datasets.load_dataset(name, split=split or "train", streaming=True)

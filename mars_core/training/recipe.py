@@ -78,6 +78,8 @@ RECIPES: dict[str, Recipe] = {
         end_share=0.15,
         settings={
             "block_sizes": (2, 4, 6, 8),
+            "max_validation": 32,
+            "evaluate_prompts": 4,
             "batch_size": 64,
             "evaluate_minutes": 2.0,
             "checkpoint_minutes": 2.0,
