@@ -47,6 +47,7 @@ NO_TORCH = (
     "training.checkpoint",
     "training.progress",
     "evaluation.bootstrap",
+    "evaluation.settings",
 )
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from dataclasses import asdict
+from dataclasses import asdict, fields
+from typing import get_args
 
 from mars_core.cli.arguments import (
     Commands,
@@ -14,11 +15,17 @@ from mars_core.cli.arguments import (
     config_from,
     load_model,
 )
+from mars_core.evaluation.settings import DecodingConfig, SetName
 
 
 def add_commands(commands: Commands) -> None:
     evaluate = commands.add_parser("evaluate", help="what a model gets right", allow_abbrev=False)
     kinds = evaluate.add_subparsers(dest="benchmark", required=True)
+    add_decoding(kinds)
+    add_arithmetic(kinds)
+
+
+def add_arithmetic(kinds: Commands) -> None:
     arithmetic = kinds.add_parser(
         "arithmetic", help="word problems that training has never seen", allow_abbrev=False
     )
@@ -36,6 +43,51 @@ def add_commands(commands: Commands) -> None:
     add_model_arguments(arithmetic)
     add_greedy_arguments(arithmetic)
     arithmetic.set_defaults(run=run_arithmetic, mode="one", max_new_tokens=256)
+
+
+def add_decoding(kinds: Commands) -> None:
+    decoding = kinds.add_parser(
+        "decoding",
+        help="tokens per forward, AR agreement and right answers by tau",
+        allow_abbrev=False,
+    )
+    default = DecodingConfig()
+    add = decoding.add_argument
+    add(
+        "--sets",
+        nargs="+",
+        choices=get_args(SetName),
+        default=default.sets,
+        help=f"prompts ({' '.join(default.sets)})",
+    )
+    shown = " ".join(map(str, default.taus))
+    add("--taus", nargs="+", type=float, default=default.taus, help=f"besides 1 ({shown})")
+    add("--block-size", type=int, help="mask slots B (the model's own)")
+    add("--use-last-mask", action="store_true", help="read the B-th mask too")
+    add("--max-new-tokens", type=int, default=default.max_new_tokens, help="(%(default)s)")
+    add("--limit", type=int, help="prompts of each set")
+    add("--minutes", type=float, help="end after so long; the sets take turns")
+    add("--json", action="store_true", help="print everything as JSON, each answer included")
+    add_model_arguments(decoding)
+    decoding.set_defaults(run=run_decoding)
+
+
+def run_decoding(args: argparse.Namespace) -> int:
+    """Answer the prompts and print a table, or JSON."""
+    from mars_core.evaluation.decoding import measure, table
+
+    values = {field.name: getattr(args, field.name) for field in fields(DecodingConfig)}
+    config = DecodingConfig(**{**values, "sets": tuple(args.sets), "taus": tuple(args.taus)})
+    result = measure(load_model(args), config, report_done)
+    if sys.stderr.isatty():
+        print("", file=sys.stderr)
+    print(json.dumps(asdict(result), indent=1) if args.json else table(result))
+    return 0
+
+
+def report_done(done: int) -> None:
+    if sys.stderr.isatty():
+        print(f"\r{done} prompts", end="", file=sys.stderr, flush=True)
 
 
 def run_arithmetic(args: argparse.Namespace) -> int:

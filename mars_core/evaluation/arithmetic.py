@@ -17,7 +17,7 @@ from mars_core.chat import Turn
 from mars_core.config import DecodeConfig, check_choice, check_range
 from mars_core.errors import MarsError
 from mars_core.evaluation.answering import Answerer, answerer
-from mars_core.evaluation.bootstrap import Interval, mean_interval, ratio_interval
+from mars_core.evaluation.bootstrap import Interval, mean_interval, ratio_interval, spread
 from mars_core.models.load import LoadedModel
 from mars_core.training.arithmetic import Problem, answer_of, is_right, problems
 
@@ -200,8 +200,3 @@ def line(name: str, found: Score) -> str:
         f"{spread(found.tokens_per_forward, 1, 2):21}  {100 * found.stated:8.1f}  "
         f"{100 * found.finished:10.1f}"
     )
-
-
-def spread(interval: Interval, scale: float, digits: int) -> str:
-    value, low, high = (scale * x for x in (interval.value, interval.low, interval.high))
-    return f"{value:6.{digits}f} [{low:.{digits}f}, {high:.{digits}f}]"

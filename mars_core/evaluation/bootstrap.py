@@ -27,6 +27,14 @@ class Interval:
     high: float
 
 
+def spread(interval: Interval | None, scale: float, digits: int) -> str:
+    """For a table, e.g. "1.24 [1.20, 1.29]"; nothing where there is none."""
+    if interval is None:
+        return ""
+    value, low, high = (scale * x for x in (interval.value, interval.low, interval.high))
+    return f"{value:.{digits}f} [{low:.{digits}f}, {high:.{digits}f}]"
+
+
 def mean_interval(values: Sequence[float], seed: int = 0) -> Interval:
     """Of the mean of one value per item: a share of right answers, a paired difference."""
     return _interval([values], lambda x: x[0].mean(-1), seed)

@@ -17,6 +17,7 @@ from typing import Any
 
 from mars_core.config import DecodeConfig
 from mars_core.errors import MarsError
+from mars_core.evaluation.settings import DecodingConfig
 from mars_core.models.progress import Progress, silent
 from mars_core.paths import assets_dir
 from mars_core.training.checkpoint import Checkpoints, alone, reason, write_json
@@ -218,7 +219,7 @@ class Attempt:
         if self.purse.done("look"):
             return
 
-        from mars_core.evaluation.look import look, table
+        from mars_core.evaluation.decoding import measure, table
         from mars_core.models.load import load
 
         full = self.settings.method == "full"
@@ -230,7 +231,13 @@ class Attempt:
             models_dir=self.settings.models_dir,
             progress=self.progress,
         )
-        result = look(loaded, self.purse.left(), report=self.purse.save, clock=self.clock)
+        config = DecodingConfig(
+            sets=("arithmetic", "everyday"),
+            taus=(0.95, 0.8),
+            limit=80,
+            minutes=self.purse.left() / 60,
+        )
+        result = measure(loaded, config, lambda done: self.purse.save(), self.clock)
         try:
             write_json(self.settings.out / EVALUATION, asdict(result))
         except OSError as error:

@@ -11,7 +11,7 @@ from dataclasses import replace
 import pytest
 
 from mars_core.errors import MarsError
-from mars_core.evaluation import look
+from mars_core.evaluation import decoding
 from mars_core.models.load import load
 from mars_core.training import distill, recipe, train
 from mars_core.training.recipe import RECIPES, Recipe, run_recipe
@@ -56,8 +56,8 @@ def test_a_whole_run(given):
     assert any("answered 24 of 24" in text for text in said)
     found = json.loads((out / "evaluation.json").read_text())
     assert found["about"]["model"]["adapter"] == "adapter"
-    assert {(row["kind"], row["tau"]) for row in found["rows"]} >= {
-        ("arithmetic", None),
+    assert {(row["set"], row["tau"]) for row in found["rows"]} >= {
+        ("arithmetic", 1.0),
         ("arithmetic", 0.95),
     }
     # the clock moves on at every reading, so that the last look is a little over
@@ -93,7 +93,7 @@ def test_a_killed_run_goes_on(given, stage, monkeypatch):
 
     with monkeypatch.context() as patch:
         if stage == "look":
-            patch.setattr(look, "look", killed)
+            patch.setattr(decoding, "measure", killed)
         with pytest.raises(Killed):
             run_recipe(TINY, given, report=report, clock=Ticks())
     spent = json.loads((given["out"] / "recipe.json").read_text())["seconds"]

@@ -1,0 +1,275 @@
+"""What masks gain and what they cost: prompts answered at several taus, side by side.
+
+Every prompt is first decoded with one token per forward, masks fed all the same. That run is the
+AR answer, and it tells how often each mask guesses AR's own continuation. The other taus answer the
+same prompts, so that settings are compared on equal terms however many prompts there is time for.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from itertools import chain, islice, zip_longest
+from typing import Any
+
+from mars_core.about import describe_device, library_versions, model_facts
+from mars_core.answers import answer_of_row, encode_all
+from mars_core.cache import Session
+from mars_core.chat import ChatTurn, Turn
+from mars_core.config import DecodeConfig
+from mars_core.decode import decode
+from mars_core.evaluation.arithmetic import Kind, benchmark_problems
+from mars_core.evaluation.bootstrap import Interval, mean_interval, ratio_interval, spread
+from mars_core.evaluation.prompts import load_prompts
+from mars_core.evaluation.settings import PROBLEMS, DecodingConfig, SetName
+from mars_core.events import Done, Step
+from mars_core.models.load import LoadedModel
+from mars_core.training.arithmetic import is_right
+from mars_core.training.repetition import is_looping
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """A prompt. check: whether a text answers it rightly, where that can be told."""
+
+    set: str
+    id: str
+    messages: Sequence[ChatTurn]
+    check: Callable[[str], bool] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """An answer. guessed: tokens taken from masks that AR has seen since; agreed: those that AR
+    would have chosen too. masks: per mask, (guesses, right ones) against the text that followed.
+    """
+
+    text: str
+    tokens: int
+    forwards: int
+    guessed: int
+    agreed: int
+    masks: tuple[tuple[int, int], ...]
+    right: bool | None
+    looping: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One set at one tau.
+
+    n: prompts. looping: share of answers that got stuck; ar_looping: of the AR answers. Prompts
+    with either are left out of tokens_per_forward, agreement, same and masks.
+    agreement: share of the tokens from masks that AR would have chosen too (same prefix).
+    same: share of answers equal to AR's. masks: per mask, share of its guesses along the AR answer
+    that are AR's own continuation (at tau 1 alone).
+    right: share of right answers of all; gain: that minus the same at tau 1, paired.
+    """
+
+    set: str
+    tau: float
+    n: int
+    looping: float
+    ar_looping: float
+    tokens_per_forward: Interval | None
+    agreement: Interval | None
+    same: float | None
+    masks: tuple[float, ...]
+    right: Interval | None
+    gain: Interval | None
+
+
+@dataclass(frozen=True, slots=True)
+class DecodingResult:
+    """What was measured, and everything its numbers depend on."""
+
+    about: dict[str, Any]
+    rows: list[Row]
+    answers: list[dict[str, Any]]
+
+
+def questions(name: SetName, limit: int | None) -> Iterator[Question]:
+    """The prompts of a set, in their order."""
+    if name == "arithmetic" or name == "templates":
+        kind: Kind = "numbers" if name == "arithmetic" else "templates"
+        for i, problem in enumerate(benchmark_problems(kind, limit or PROBLEMS)):
+            asked = [Turn("user", problem.question)]
+            yield Question(name, str(i), asked, _number_check(problem.answer))
+        return
+    for prompt in islice(load_prompts(name), limit):
+        check: Callable[[str], bool] | None = prompt.is_right if prompt.expected else None
+        if name == "gsm8k-100":  # a number, rather than a word that stands somewhere
+            check = _number_check(prompt.expected[0])
+        yield Question(name, prompt.id, prompt.first, check)
+
+
+def _number_check(expected: str) -> Callable[[str], bool]:
+    return lambda text: is_right(text, expected)
+
+
+def measure(
+    loaded: LoadedModel,
+    config: DecodingConfig,
+    report: Callable[[int], None] = lambda done: None,
+    clock: Callable[[], float] = time.monotonic,
+) -> DecodingResult:
+    """Answer the prompts; at least one. report: called with how many prompts are done."""
+    configs = config.decode_configs(loaded.block_size)
+    session = Session(loaded.model, loaded.context_length)
+    end = None if config.minutes is None else clock() + 60 * config.minutes
+    found: list[tuple[Question, list[Given]]] = []
+    for question in _in_turn([questions(name, config.limit) for name in config.sets]):
+        (prompt,) = encode_all(loaded, [question.messages])
+        found.append((question, [watched(loaded, session, prompt, c, question) for c in configs]))
+        report(len(found))
+        if end is not None and clock() >= end:
+            break
+    about = {
+        "model": model_facts(loaded),
+        "dtype": loaded.dtype_name,
+        "device": describe_device(loaded),
+        "versions": library_versions(),
+        "settings": asdict(config),
+        "slots": configs[0].slots,
+    }
+    taus = [c.tau for c in configs]
+    return DecodingResult(about, summary(found, taus), [_as_json(q, g, taus) for q, g in found])
+
+
+def _in_turn(sets: Sequence[Iterator[Question]]) -> Iterator[Question]:
+    """One of each set, then the next of each, until all are through."""
+    return (q for q in chain.from_iterable(zip_longest(*sets)) if q is not None)
+
+
+def watched(
+    loaded: LoadedModel,
+    session: Session,
+    prompt: Sequence[int],
+    config: DecodeConfig,
+    question: Question,
+) -> Given:
+    """Decode one prompt, and watch its masks."""
+    *steps, done = decode(session, prompt, config, loaded.special)
+    assert isinstance(done, Done)
+    forwards = [step for step in steps if isinstance(step, Step)]
+    ids = [token.token for step in forwards for token in step.tokens]
+    answer = answer_of_row(loaded, ids, done)
+    taken = {(s.forward, token.slot): token.token for s in forwards for token in s.tokens}
+    seen = [h.ar_token == taken[h.forward, h.slot] for s in forwards for h in s.hindsight]
+    return Given(
+        text=answer.text,
+        tokens=done.tokens,
+        forwards=done.forwards,
+        guessed=len(seen),
+        agreed=sum(seen),
+        masks=tuple(mask_guesses(forwards, ids, len(prompt), config.slots)),
+        right=None if question.check is None else question.check(answer.text),
+        looping=is_looping(answer.text),
+    )
+
+
+def mask_guesses(
+    steps: Sequence[Step], ids: Sequence[int], start: int, slots: int
+) -> Iterator[tuple[int, int]]:
+    """Per mask, how often it guessed a token of the text, and how often rightly.
+
+    ids: the text, whose first token is at position `start`.
+    """
+    for mask in range(1, slots):
+        pairs = [
+            (slot.token, ids[place])
+            for step in steps
+            for slot in step.slots
+            if slot.slot == mask and (place := step.position - start + mask) < len(ids)
+        ]
+        yield len(pairs), sum(guess == token for guess, token in pairs)
+
+
+def summary(found: Sequence[tuple[Question, Sequence[Given]]], taus: Sequence[float]) -> list[Row]:
+    """A row for every set and tau; the first of the taus is 1."""
+    names = dict.fromkeys(question.set for question, _ in found)
+    return [
+        row_of(name, tau, [(given[0], given[i]) for q, given in found if q.set == name])
+        for name in names
+        for i, tau in enumerate(taus)
+    ]
+
+
+def row_of(name: str, tau: float, pairs: Sequence[tuple[Given, Given]]) -> Row:
+    """The row of one set at one tau, from each prompt's AR answer and the answer at this tau."""
+    good = [(ar, given) for ar, given in pairs if not (ar.looping or given.looping)]
+    guessing = [given for _, given in good if given.guessed]
+    graded = [(ar.right, given.right) for ar, given in pairs if given.right is not None]
+    return Row(
+        set=name,
+        tau=tau,
+        n=len(pairs),
+        looping=sum(given.looping for _, given in pairs) / len(pairs),
+        ar_looping=sum(ar.looping for ar, _ in pairs) / len(pairs),
+        tokens_per_forward=ratio_interval(
+            [given.tokens for _, given in good], [given.forwards for _, given in good]
+        )
+        if good
+        else None,
+        agreement=ratio_interval([g.agreed for g in guessing], [g.guessed for g in guessing])
+        if guessing
+        else None,
+        same=sum(ar.text == given.text for ar, given in good) / len(good) if good else None,
+        masks=_mask_shares([given for _, given in good]) if tau == 1 else (),
+        right=mean_interval([bool(given) for _, given in graded]) if graded else None,
+        gain=mean_interval([bool(given) - bool(ar) for ar, given in graded]) if graded else None,
+    )
+
+
+def _mask_shares(given: Sequence[Given]) -> tuple[float, ...]:
+    """Per mask, the share of right guesses; of a mask that never guessed, 0."""
+    by_mask = zip(*(one.masks for one in given), strict=True)
+    totals = [[sum(column) for column in zip(*mask, strict=True)] for mask in by_mask]
+    return tuple(right / guesses if guesses else 0.0 for guesses, right in totals)
+
+
+def _as_json(question: Question, given: Sequence[Given], taus: Sequence[float]) -> dict[str, Any]:
+    """One prompt with all its answers, for whoever wants to read them."""
+    return {
+        "set": question.set,
+        "id": question.id,
+        "prompt": question.messages[-1].content,
+        "answers": [{"tau": tau, **asdict(one)} for tau, one in zip(taus, given, strict=True)],
+    }
+
+
+def table(result: DecodingResult) -> str:
+    """The result for a terminal, its conditions first."""
+    about = result.about
+    model = about["model"]
+    trained = f"adapter {model['adapter']}" if model["adapter"] else model["weights"]
+    lines = [
+        f"{model['name']} ({trained}), {about['dtype']}, {about['device']}",
+        f"greedy, {about['slots']} slots, at most {about['settings']['max_new_tokens']} tokens; "
+        "95 % intervals by bootstrap over prompts",
+        "tau 1 is AR; looping answers count in n, right and looping only",
+        "",
+        f"{'':12} tau     n  tokens per forward  agreement %        right %  - AR"
+        "                  same %  looping %",
+        *(line(row) for row in result.rows),
+    ]
+    for row in result.rows:
+        if row.masks:
+            shown = ", ".join(f"{100 * share:.0f}" for share in row.masks)
+            lines.append(f"{row.set}: masks that guess AR's continuation: {shown} %")
+    return "\n".join(lines)
+
+
+def line(row: Row) -> str:
+    """One row of the table."""
+    cells = [
+        f"{row.set:12} {row.tau:<5}{row.n:4}",
+        f"{spread(row.tokens_per_forward, 1, 2):18}",
+        f"{spread(row.agreement, 100, 1):18}",
+        f"{'' if row.right is None else format(100 * row.right.value, '.1f'):>7}",
+        f"{spread(row.gain, 100, 1):18}",
+        f"{'' if row.same is None else format(100 * row.same, '.0f'):>8}",
+        f"{100 * row.looping:9.0f}",
+    ]
+    return "  ".join(cells)

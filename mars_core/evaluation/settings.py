@@ -1,0 +1,60 @@
+"""What `mars evaluate decoding` is told: checked where it is made. No torch."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from mars_core.config import DecodeConfig, check_choice, check_range
+from mars_core.errors import MarsError
+
+SetName = Literal[
+    "everyday", "facts", "mt-bench", "humaneval", "gsm8k-100", "arithmetic", "templates"
+]
+# of the word problems, as many as of the largest set of prompts
+PROBLEMS = 512
+
+
+@dataclass(frozen=True, slots=True)
+class DecodingConfig:
+    """What to answer, and at which taus.
+
+    sets: "arithmetic" has the templates of training with unseen numbers, "templates" unseen
+    templates; the others are those of `prompts.py`. taus: besides 1, which always comes first.
+    block_size: None takes the model's own. limit: prompts of each set. minutes: the sets take
+    turns until they are over.
+    """
+
+    sets: tuple[SetName, ...] = ("everyday", "arithmetic")
+    taus: tuple[float, ...] = (0.95, 0.9, 0.8)
+    block_size: int | None = None
+    use_last_mask: bool = False
+    max_new_tokens: int = 128
+    limit: int | None = None
+    minutes: float | None = None
+
+    def __post_init__(self) -> None:
+        if not self.sets:
+            raise MarsError("no prompts are named")
+        for name in self.sets:
+            check_choice("prompt set", name, SetName)
+        for tau in self.taus:
+            check_range("tau", tau, 0, 1)
+        if self.limit is not None:
+            check_range("limit", self.limit, 1, 10**6, whole=True)
+        if self.minutes is not None:
+            check_range("minutes", self.minutes, 0, 10**6)
+
+    def decode_configs(self, trained_size: int | None) -> list[DecodeConfig]:
+        """Tau 1, then the others in their order. trained_size: the model's own B, if it has one."""
+        size = self.block_size or trained_size or DecodeConfig().block_size
+        return [
+            DecodeConfig(
+                tau=tau,
+                block_size=size,
+                use_last_mask=self.use_last_mask,
+                max_new_tokens=self.max_new_tokens,
+                alternatives=0,
+            )
+            for tau in dict.fromkeys((1.0, *self.taus))
+        ]
