@@ -33,6 +33,16 @@ def model_facts(loaded: LoadedModel) -> dict[str, Any]:
     }
 
 
+def conditions(loaded: LoadedModel) -> dict[str, Any]:
+    """Everything a result depends on besides its settings, as JSON has it."""
+    return {
+        "model": model_facts(loaded),
+        "dtype": loaded.dtype_name,
+        "device": describe_device(loaded),
+        "versions": library_versions(),
+    }
+
+
 def describe_device(loaded: LoadedModel) -> str:
     """Where and how it computes, e.g. "cpu, AMD EPYC, 2 threads, packed weights"."""
     name = device_name(loaded.device)

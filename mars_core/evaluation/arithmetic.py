@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass, field
 from itertools import islice
 from typing import Any, Literal
 
-from mars_core.about import describe_device, library_versions, model_facts
+from mars_core.about import conditions
 from mars_core.chat import Turn
 from mars_core.config import DecodeConfig, check_choice, check_range
 from mars_core.errors import MarsError
@@ -94,13 +94,7 @@ def measure(
     """Let a model answer the benchmark. report: called with how many problems are done."""
     answer = answerer(loaded, config.decode, config.batch_size)
     chosen = benchmark_problems(config.kind, config.n, config.seed)
-    about = {
-        "model": model_facts(loaded),
-        "dtype": loaded.dtype_name,
-        "device": describe_device(loaded),
-        "versions": library_versions(),
-        "settings": asdict(config),
-    }
+    about = {**conditions(loaded), "settings": asdict(config)}
     return summarise(run(answer, chosen, report), about)
 
 

@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass
 from itertools import chain, islice, zip_longest
 from typing import Any
 
-from mars_core.about import describe_device, library_versions, model_facts
+from mars_core.about import conditions
 from mars_core.answers import answer_of_row, encode_all
 from mars_core.cache import Session
 from mars_core.chat import ChatTurn, Turn
@@ -126,10 +126,7 @@ def measure(
         if end is not None and clock() >= end:
             break
     about = {
-        "model": model_facts(loaded),
-        "dtype": loaded.dtype_name,
-        "device": describe_device(loaded),
-        "versions": library_versions(),
+        **conditions(loaded),
         "settings": asdict(config),
         "slots": configs[0].slots,
     }

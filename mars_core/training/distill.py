@@ -26,7 +26,7 @@ from typing import Any, cast
 
 import torch
 
-from mars_core.about import describe_device, library_versions, model_facts
+from mars_core.about import conditions
 from mars_core.answers import Answer, answer_batch, encode_all
 from mars_core.chat import Turn
 from mars_core.config import MAX_SEED, DecodeConfig, Device, DtypeName, check_range
@@ -161,13 +161,10 @@ def origin(loaded: LoadedModel, config: DistillConfig) -> dict[str, Any]:
     settings = asdict(config.decode)
     return {
         "prompts": config.prompts.name,
-        "model": model_facts(loaded),
         "settings": {name: settings[name] for name in ANSWER_SETTINGS},
         "system": config.system,
         "batch_size": config.batch_size,
-        "dtype": loaded.dtype_name,
-        "device": describe_device(loaded),
-        "versions": library_versions(),
+        **conditions(loaded),
     }
 
 
