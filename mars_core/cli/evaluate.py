@@ -5,8 +5,9 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from collections.abc import Callable
 from dataclasses import asdict, fields
-from typing import get_args
+from typing import Any, get_args
 
 from mars_core.cli.arguments import (
     Commands,
@@ -78,16 +79,9 @@ def run_decoding(args: argparse.Namespace) -> int:
 
     values = {field.name: getattr(args, field.name) for field in fields(DecodingConfig)}
     config = DecodingConfig(**{**values, "sets": tuple(args.sets), "taus": tuple(args.taus)})
-    result = measure(load_model(args), config, report_done)
-    if sys.stderr.isatty():
-        print("", file=sys.stderr)
-    print(json.dumps(asdict(result), indent=1) if args.json else table(result))
+    result = measure(load_model(args), config, report_count)
+    show(args, result, table)
     return 0
-
-
-def report_done(done: int) -> None:
-    if sys.stderr.isatty():
-        print(f"\r{done} prompts", end="", file=sys.stderr, flush=True)
 
 
 def run_arithmetic(args: argparse.Namespace) -> int:
@@ -97,12 +91,19 @@ def run_arithmetic(args: argparse.Namespace) -> int:
     decode = config_from(args)
     config = ArithmeticConfig(args.kind, args.n, args.seed, args.batch_size, decode)
     result = measure(load_model(args), config, report_count)
-    if sys.stderr.isatty():
-        print("", file=sys.stderr)
-    print(json.dumps(asdict(result), indent=1) if args.json else table(result))
+    show(args, result, table)
     return 0
 
 
-def report_count(done: int, total: int) -> None:
+def report_count(done: int, total: int | None = None) -> None:
+    """How many prompts are done, on a terminal."""
     if sys.stderr.isatty():
-        print(f"\r{done} of {total}", end="", file=sys.stderr, flush=True)
+        shown = f"{done} prompts" if total is None else f"{done} of {total}"
+        print(f"\r{shown}", end="", file=sys.stderr, flush=True)
+
+
+def show(args: argparse.Namespace, result: Any, table: Callable[[Any], str]) -> None:
+    """A result on stdout, as a table or as JSON, behind the count."""
+    if sys.stderr.isatty():
+        print("", file=sys.stderr)
+    print(json.dumps(asdict(result), indent=1) if args.json else table(result))

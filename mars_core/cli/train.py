@@ -15,7 +15,6 @@ from mars_core.training.settings import (
     CONFIG,
     TrainConfig,
     from_mapping,
-    is_first_process,
     read_yaml,
 )
 
@@ -147,9 +146,9 @@ def run_train(args: argparse.Namespace) -> int:
     from mars_core.models.hush import quiet
 
     with quiet():
-        from mars_core.training.train import run
+        from mars_core.training.train import Processes, run
     with TerminalProgress() as progress:
         folder = run(config, progress=progress)
-    if is_first_process():
+    if Processes.here().index == 0:
         print(folder)
     return 0

@@ -77,7 +77,7 @@ def alone(folder: Path, name: str = ".lock") -> Iterator[None]:
     except Timeout:
         raise MarsError(f"another run is writing to {folder}: wait, or name another") from None
     except OSError as error:
-        raise MarsError(f"{folder} cannot be written: {reason(error)}") from None
+        raise unwritable(folder, error) from None
     try:
         yield
     finally:
@@ -87,6 +87,11 @@ def alone(folder: Path, name: str = ".lock") -> Iterator[None]:
 def reason(error: BaseException) -> str:
     """Why something could not be written, in a few words."""
     return "the disk is full" if is_disk_full(error) else one_line(error, 120)
+
+
+def unwritable(path: Path, error: OSError) -> MarsError:
+    """The error to raise for a file or folder that cannot be written."""
+    return MarsError(f"{path} cannot be written: {reason(error)}")
 
 
 def step_of(checkpoint: Path) -> int:

@@ -13,6 +13,7 @@ from typing import Any, Literal
 from mars_core.config import MAX_SEED, check_choice, check_range
 from mars_core.errors import MarsError
 from mars_core.models.words import expanded
+from mars_core.training.answer_file import unwritable
 from mars_core.training.arithmetic import training_examples
 from mars_core.training.everyday import everyday_prompts
 
@@ -60,7 +61,7 @@ def write_rows(path: Path, rows: Iterable[dict[str, Any]]) -> None:
         draft.replace(path)
     except OSError as error:
         draft.unlink(missing_ok=True)
-        raise MarsError(f"{path.name or path} cannot be written: {error.strerror}") from None
+        raise unwritable(error, path) from None
 
 
 def compressed(data: bytes) -> bytes:

@@ -12,8 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from mars_core.errors import MarsError
-from mars_core.training.checkpoint import reason
+from mars_core.training.checkpoint import unwritable
 
 Entry = dict[str, Any]
 
@@ -38,7 +37,7 @@ class RunLog:
             with self.path.open("a", encoding="utf-8") as file:
                 file.write(json.dumps(entry) + "\n")
         except OSError as error:
-            raise self._unwritable(error) from None
+            raise unwritable(self.path, error) from None
 
     def rewind(self, step: int) -> None:
         """Forget what was logged after `step`: a resumed run makes those steps again."""
@@ -48,10 +47,7 @@ class RunLog:
             draft.write_text("".join(json.dumps(entry) + "\n" for entry in kept), encoding="utf-8")
             draft.replace(self.path)
         except OSError as error:
-            raise self._unwritable(error) from None
-
-    def _unwritable(self, error: OSError) -> MarsError:
-        return MarsError(f"{self.path} cannot be written: {reason(error)}")
+            raise unwritable(self.path, error) from None
 
     def entries(self) -> list[Entry]:
         """What is logged; lines that are damaged (the machine stopped) are left out."""

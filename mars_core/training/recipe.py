@@ -20,7 +20,7 @@ from mars_core.errors import MarsError
 from mars_core.evaluation.settings import DecodingConfig
 from mars_core.models.progress import Progress, silent
 from mars_core.paths import assets_dir
-from mars_core.training.checkpoint import Checkpoints, alone, reason, write_json
+from mars_core.training.checkpoint import Checkpoints, alone, unwritable, write_json
 from mars_core.training.make import MakeConfig, What, make
 from mars_core.training.progress import Report, say
 from mars_core.training.settings import CONFIG, Source, TrainConfig, from_mapping, read_yaml
@@ -298,7 +298,3 @@ def checked(recipe: Recipe, given: Mapping[str, Any]) -> TrainConfig:
     if int(os.environ.get("WORLD_SIZE", 1)) > 1:
         raise MarsError("a recipe runs in one process: start it without accelerate launch")
     return from_mapping({**recipe.settings, **given, "data": [RECORD]})
-
-
-def unwritable(path: Path, error: OSError) -> MarsError:
-    return MarsError(f"{path} cannot be written: {reason(error)}")

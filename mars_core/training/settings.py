@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import os
 import types
 import typing
 from collections.abc import Mapping
@@ -42,11 +41,6 @@ MAY_CHANGE = frozenset(
         "log_steps",
     }
 )
-
-
-def is_first_process() -> bool:
-    """Whether this is the process that speaks and writes, of those of `accelerate launch`."""
-    return int(os.environ.get("RANK", 0)) == 0
 
 
 @dataclass(frozen=True, slots=True)

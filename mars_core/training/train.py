@@ -35,9 +35,9 @@ from mars_core.training.checkpoint import (
     Checkpoints,
     alone,
     damaged,
-    reason,
     replacing,
     step_of,
+    unwritable,
     write_json,
 )
 from mars_core.training.data import Data, Limits, end_of_turn, hold_out, load_data
@@ -185,7 +185,7 @@ def _open_folder(
             draft.write_text(to_yaml(replace(config, resume=False)), encoding="utf-8")
             draft.replace(saved)  # at once: other processes read it
         except OSError as error:
-            raise MarsError(f"{config.out} cannot be written: {reason(error)}") from None
+            raise unwritable(config.out, error) from None
     return last
 
 
@@ -354,4 +354,4 @@ def _plot(log: RunLog, path: Path, tell: Report) -> None:
     try:
         plot.write(log.entries(), path)
     except OSError as error:
-        raise MarsError(f"{path} cannot be written: {reason(error)}") from None
+        raise unwritable(path, error) from None
