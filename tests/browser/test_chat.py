@@ -77,6 +77,10 @@ def test_edit_replaces_the_turn_and_what_follows(page, sky):
 
 def test_regenerate_repeats_the_turn_under_the_present_settings(page, sky):
     open_page(page, sky)
+    # first of all, so that nothing moves any more when it is typed and pressed
+    page.get_by_text("More settings").click()
+    seed, temperature = page.get_by_label("Seed"), page.get_by_label("Temperature")
+    assert seed.input_value() == "0"
     ask(page, "Why?")
     wait_state(page, "done")
     page.locator("#tau input[type=number]").fill("0.5")
@@ -84,10 +88,8 @@ def test_regenerate_repeats_the_turn_under_the_present_settings(page, sky):
     page.wait_for_function("window.marsPlayer.records[0]?.settings.tau === 0.5")
     wait_said(page, "Why?")
     # greedy: the same seed; sampling: the next one, and the field shows it
-    page.get_by_text("More settings").click()
-    seed = page.get_by_label("Seed")
     assert seed.input_value() == "0"
-    page.get_by_label("Temperature").fill("0.7")
+    temperature.fill("0.7")
     page.get_by_role("button", name="Regenerate").click()
     page.wait_for_function("window.marsPlayer.records[0]?.seed === 1")
     assert seed.input_value() == "1"
