@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any, TypeVar
 
 import torch
+from peft import LoraConfig, get_peft_model
 from tokenizers import AddedToken, Tokenizer, decoders, pre_tokenizers
 from tokenizers import models as tokenizer_models
 from transformers import (
@@ -165,4 +167,24 @@ def tiny_checkpoint(
         (path / "model.safetensors").unlink()
         torch.save(model.state_dict(), path / "pytorch_model.bin")
     tiny_tokenizer(mask=mask).save_pretrained(path)
+    return path
+
+
+def edit(path: Path, **changes: object) -> None:
+    """Set (or, with None, drop) keys of a JSON file."""
+    values = json.loads(path.read_text()) if path.exists() else {}
+    values.update(changes)
+    path.write_text(json.dumps({k: v for k, v in values.items() if v is not None}))
+
+
+def save_adapter(path: Path, base, **options: object) -> Path:
+    """A LoRA of `base` whose weights are random instead of zero."""
+    settings = {"r": 4, "target_modules": ["q_proj", "v_proj", "down_proj"], **options}
+    wrapped = get_peft_model(base, LoraConfig(task_type="CAUSAL_LM", **settings))
+    generator = torch.Generator().manual_seed(1)
+    for name, weight in wrapped.named_parameters():
+        if "lora_" in name:
+            weight.data.copy_(0.3 * torch.randn(weight.shape, generator=generator))
+    wrapped.save_pretrained(path, save_embedding_layers=False)
+    edit(path / "adapter_config.json", base_model_name_or_path="org/base")
     return path

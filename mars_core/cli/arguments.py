@@ -46,7 +46,12 @@ def add_base_arguments(parser: argparse.ArgumentParser) -> None:
 def add_model_arguments(parser: argparse.ArgumentParser) -> None:
     """Which weights, and where they run; shared with app.py."""
     add_base_arguments(parser)
-    parser.add_argument("--adapter", help="PEFT adapter to merge: folder or hub id")
+    parser.add_argument(
+        "--adapter",
+        default="auto",
+        help="PEFT adapter to merge: folder or hub id; auto, the default, is the one shipped with "
+        "the model, none the model's own weights",
+    )
     parser.add_argument(
         "--no-packing",
         dest="packing",
@@ -97,7 +102,7 @@ def load_model(args: argparse.Namespace) -> LoadedModel:
     with TerminalProgress() as progress:
         return load(
             args.model,
-            adapter=args.adapter,
+            adapter=None if args.adapter == "none" else args.adapter,
             device=args.device,
             dtype=args.dtype,
             mask_token=args.mask_token,

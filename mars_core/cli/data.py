@@ -36,7 +36,9 @@ def add_commands(commands: Commands) -> None:
     )
     distill.add_argument("--system", help="system prompt of prompts without one of their own")
     add_base_arguments(distill)
-    distill.add_argument("--adapter", help="PEFT adapter to merge: folder or hub id")
+    distill.add_argument(
+        "--adapter", help="PEFT adapter to merge: folder or hub id (the model's own weights)"
+    )
     add = distill.add_argument
     add("--max-new-tokens", type=int, default=256, help="per answer (%(default)s)")
     add("--temperature", type=float, default=0.0, help="0 is greedy (%(default)s)")

@@ -7,6 +7,7 @@ import json
 import sys
 from collections.abc import Callable
 from dataclasses import asdict, fields
+from functools import partial
 from typing import Any, get_args
 
 from mars_core.cli.arguments import (
@@ -24,6 +25,7 @@ def add_commands(commands: Commands) -> None:
     kinds = evaluate.add_subparsers(dest="benchmark", required=True)
     add_decoding(kinds)
     add_arithmetic(kinds)
+    add_perplexity(kinds)
 
 
 def add_arithmetic(kinds: Commands) -> None:
@@ -73,6 +75,20 @@ def add_decoding(kinds: Commands) -> None:
     decoding.set_defaults(run=run_decoding)
 
 
+def add_perplexity(kinds: Commands) -> None:
+    perplexity = kinds.add_parser(
+        "perplexity",
+        help="of given answers, with the adapter and without it",
+        allow_abbrev=False,
+    )
+    add = perplexity.add_argument
+    add("file", help="chat .jsonl, such as `mars distill` writes: the last answers count")
+    add("--limit", type=int, help="answers to take")
+    add("--json", action="store_true", help="print everything as JSON")
+    add_model_arguments(perplexity)
+    perplexity.set_defaults(run=run_perplexity)
+
+
 def run_decoding(args: argparse.Namespace) -> int:
     """Answer the prompts and print a table, or JSON."""
     from mars_core.evaluation.decoding import measure, table
@@ -92,6 +108,21 @@ def run_arithmetic(args: argparse.Namespace) -> int:
     config = ArithmeticConfig(args.kind, args.n, args.seed, args.batch_size, decode)
     result = measure(load_model(args), config, report_count)
     show(args, result, table)
+    return 0
+
+
+def run_perplexity(args: argparse.Namespace) -> int:
+    """Measure the model's own weights and, if there is one, its adapter; print a table, or JSON."""
+    from mars_core.evaluation.perplexity import measure, table
+    from mars_core.models.adapter import shipped
+
+    adapter = shipped(args.model) if args.adapter == "auto" else args.adapter
+    weights = ["none"] if adapter in (None, "none") else ["none", adapter]
+    models = [
+        partial(load_model, argparse.Namespace(**{**vars(args), "adapter": adapter}))
+        for adapter in weights
+    ]
+    show(args, measure(models, args.file, args.limit, report_count), table)
     return 0
 
 

@@ -16,12 +16,13 @@ from mars_core.config import check_choice
 from mars_core.paths import assets_dir
 from mars_core.training.prompt_file import read_lines
 
-PromptSet = Literal["gsm8k-100", "humaneval", "mt-bench", "everyday", "facts"]
+PromptSet = Literal["gsm8k-100", "humaneval", "mt-bench", "everyday", "development", "facts"]
 FILES: dict[str, str] = {
     "gsm8k-100": "gsm8k_100.jsonl",
     "humaneval": "humaneval_164.jsonl.gz",
     "mt-bench": "mt_bench_80.jsonl",
     "everyday": "everyday_80.jsonl",
+    "development": "development_40.jsonl",
     "facts": "facts_40.jsonl",
 }
 CODE_REQUEST = "Complete this Python function.\n\n```python\n{prompt}```"

@@ -9,7 +9,14 @@ from mars_core.config import DecodeConfig, check_choice, check_range
 from mars_core.errors import MarsError
 
 SetName = Literal[
-    "everyday", "facts", "mt-bench", "humaneval", "gsm8k-100", "arithmetic", "templates"
+    "everyday",
+    "development",
+    "facts",
+    "mt-bench",
+    "humaneval",
+    "gsm8k-100",
+    "arithmetic",
+    "templates",
 ]
 # of the word problems, as many as of the largest set of prompts
 PROBLEMS = 512

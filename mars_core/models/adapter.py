@@ -12,9 +12,10 @@ from safetensors import safe_open
 from transformers import PreTrainedModel
 
 from mars_core.errors import MarsError
-from mars_core.models import hub
+from mars_core.models import catalog, hub
 from mars_core.models.progress import Progress
 from mars_core.models.words import folder_at, one_line
+from mars_core.paths import assets_dir
 
 CONFIG = "adapter_config.json"
 WEIGHTS = "adapter_model.safetensors"
@@ -27,6 +28,14 @@ class Adapter:
     name: str
     folder: Path
     base: str
+
+
+def shipped(model: str) -> str | None:
+    """The folder of the adapter that comes with a catalogued model; None where none does."""
+    entry = catalog.find(model)
+    if entry is None or entry.adapter is None:
+        return None
+    return str(assets_dir() / "adapters" / entry.adapter)
 
 
 def find_adapter(wanted: str, progress: Progress) -> Adapter:

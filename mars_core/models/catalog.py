@@ -39,6 +39,7 @@ class ModelEntry:
     mask_id: a token id that can serve as [MASK] when nothing else names one; None if there is none.
     disk_bytes: most bytes the fetch holds on disk at one time.
     hub_weights: what the hub's weights are, in words.
+    adapter: the folder in `assets/adapters` of the MARS adapter that is shipped for it, or None.
     """
 
     name: str
@@ -48,6 +49,7 @@ class ModelEntry:
     mask_id: int | None = None
     package: PackagedWeights | None = None
     hub_weights: str = "unquantised bfloat16 weights from the hub"
+    adapter: str | None = None
 
 
 CATALOG: tuple[ModelEntry, ...] = (
@@ -68,6 +70,7 @@ CATALOG: tuple[ModelEntry, ...] = (
             member_sha256="b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53",
             weights="Q4_1 weights dequantised to bfloat16",
         ),
+        adapter="smollm2-135m-mars",
     ),
 )
 

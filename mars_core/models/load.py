@@ -75,7 +75,7 @@ class Found:
 def load(
     name: str,
     *,
-    adapter: str | None = None,
+    adapter: str | None = "auto",
     device: Device = "auto",
     dtype: DtypeName = "auto",
     mask_token: str | None = None,
@@ -85,7 +85,8 @@ def load(
 ) -> LoadedModel:
     """Load a catalogue name, a local folder or a hub id (`org/name`).
 
-    adapter: folder or hub id of a PEFT adapter, merged in float32.
+    adapter: folder or hub id of a PEFT adapter, merged in float32; auto: the one that is shipped
+    for a catalogued model, if there is one; None: the model's own weights.
     mask_token: a token, or its id in decimal, to serve as [MASK] instead of the declared one.
     models_dir: where fetched models live, see `fetch.models_dir`.
     packing: linear layers may be packed where that is faster; False for weights that are to be
@@ -95,7 +96,8 @@ def load(
     where = choose_device(device)
     how = choose_arithmetic(dtype, where, allow_packing=packing)
     found = resolve(name, models_dir, progress)
-    used = None if adapter is None else adapters.find_adapter(adapter, progress)
+    wanted = adapters.shipped(name) if adapter == "auto" else adapter
+    used = None if wanted is None else adapters.find_adapter(wanted, progress)
     raw = checks.read_raw_config(found.folder, found.name)
     config = checks.parse_config(raw, found.name)
     checks.check_supported(config, found.name)

@@ -201,6 +201,7 @@ def _load(config: TrainConfig, progress: Progress) -> tuple[LoadedModel, bool]:
     name: DtypeName = "bfloat16" if half and config.method == "lora" else "float32"
     loaded = load(
         config.model,
+        adapter=None,
         device="cpu",
         dtype=name,
         mask_token=_mask_token(config, progress),

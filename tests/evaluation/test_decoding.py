@@ -127,6 +127,7 @@ def test_sets_take_turns_until_the_time_is_up(loaded):
     ("name", "count", "checked"),
     [
         ("everyday", 80, False),
+        ("development", 40, False),
         ("facts", 40, True),
         ("mt-bench", 80, False),
         ("humaneval", 164, False),

@@ -1,16 +1,14 @@
 from __future__ import annotations
 
-import json
 import math
 import socket
-import time
 import warnings
-from pathlib import Path
+from dataclasses import replace
 
 import huggingface_hub
 import pytest
 import torch
-from peft import LoraConfig, PeftModel, get_peft_model
+from peft import PeftModel
 from transformers import (
     BertConfig,
     GemmaConfig,
@@ -25,29 +23,17 @@ from mars_core.models import catalog, checks, hardware
 from mars_core.models.hush import quiet
 from mars_core.models.load import load
 from mars_core.models.packing import PackedLinear
-from tests.tiny import EOS_ID, MASK_ID, tiny_checkpoint, tiny_llama, tiny_qwen2
+from tests.tiny import (
+    EOS_ID,
+    MASK_ID,
+    edit,
+    save_adapter,
+    tiny_checkpoint,
+    tiny_llama,
+    tiny_qwen2,
+)
 
 PROMPT = torch.tensor([[5, 60, 70, 80, 90]])
-
-
-def edit(path: Path, **changes: object) -> None:
-    """Set (or, with None, drop) keys of a JSON file."""
-    values = json.loads(path.read_text()) if path.exists() else {}
-    values.update(changes)
-    path.write_text(json.dumps({k: v for k, v in values.items() if v is not None}))
-
-
-def save_adapter(path: Path, base, **options: object) -> Path:
-    """A LoRA of `base` whose weights are random instead of zero."""
-    settings = {"r": 4, "target_modules": ["q_proj", "v_proj", "down_proj"], **options}
-    wrapped = get_peft_model(base, LoraConfig(task_type="CAUSAL_LM", **settings))
-    generator = torch.Generator().manual_seed(1)
-    for name, weight in wrapped.named_parameters():
-        if "lora_" in name:
-            weight.data.copy_(0.3 * torch.randn(weight.shape, generator=generator))
-    wrapped.save_pretrained(path, save_embedding_layers=False)
-    edit(path / "adapter_config.json", base_model_name_or_path="org/base")
-    return path
 
 
 @pytest.fixture
@@ -380,12 +366,30 @@ def test_quiet_restores_what_it_changed():
     assert (logging.get_verbosity(), logging.is_progress_bar_enabled()) == before
 
 
+def test_a_shipped_adapter_is_loaded_unless_another_is_asked_for(tmp_path, tiny_entry, monkeypatch):
+    shipped = replace(tiny_entry, adapter="tiny-mars")
+    monkeypatch.setattr(catalog, "CATALOG", (shipped,))
+    monkeypatch.setattr("mars_core.models.adapter.assets_dir", lambda: tmp_path)
+    plain = {"models_dir": tmp_path / "m", "dtype": "float32", "device": "cpu", "packing": False}
+    save_adapter(tmp_path / "adapters" / "tiny-mars", tiny_llama(dtype=torch.float32))
+    other = save_adapter(tmp_path / "other", tiny_llama(dtype=torch.float32))
+    assert load("tiny", **plain).adapter == "tiny-mars"
+    assert load("tiny", adapter=None, **plain).adapter is None
+    assert load("tiny", adapter=str(other), **plain).adapter == "other"
+
+
+@pytest.mark.model
+def test_the_default_model_comes_with_its_adapter():
+    found = load(catalog.DEFAULT_MODEL, device="cpu", dtype="float32", packing=False)
+    assert found.adapter == "smollm2-135m-mars"
+    assert found.trained
+    assert found.block_size == 8
+    assert found.special.mask_id == 6
+
+
 @pytest.mark.model
 def test_the_default_model():
-    load(catalog.DEFAULT_MODEL, device="cpu", dtype="float32", packing=False)
-    start = time.perf_counter()
-    found = load(catalog.DEFAULT_MODEL, device="cpu", dtype="float32", packing=False)
-    assert time.perf_counter() - start < 10
+    found = load(catalog.DEFAULT_MODEL, adapter=None, device="cpu", dtype="float32", packing=False)
     assert found.parameters == 134_515_008
     assert found.context_length == 8192
     assert found.special.eos_ids == {2}

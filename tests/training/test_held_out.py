@@ -73,12 +73,13 @@ def test_the_check_would_find_one():
     assert held_out.overlaps(f"Solve this: {prompt.upper()} Show your work.")
 
 
-def test_everyday_prompts_share_no_wording_with_training():
+@pytest.mark.parametrize("name", ["everyday", "development"])
+def test_everyday_prompts_share_no_wording_with_training(name):
     """Four words in a row would be a shared template."""
     known = set().union(*map(runs, asked()))
     shared = {
         prompt.id: sorted(found)
-        for prompt in load_prompts("everyday")
+        for prompt in load_prompts(name)
         for turn in prompt.turns
         if (found := runs(turn) & known)
     }
