@@ -10,8 +10,11 @@ import pytest
 from mars_core import cli
 from mars_core.errors import MarsError
 from mars_core.evaluation import bench
+from mars_core.evaluation.settings import SpeedConfig
 from mars_core.models.load import load
 from tests.tiny import tiny_checkpoint, tiny_llama
+
+PROMPTS = SpeedConfig(sets=("everyday",), taus=(0.5,), max_new_tokens=16, limit=2)
 
 
 @pytest.fixture(scope="module")
@@ -21,12 +24,15 @@ def folder(tmp_path_factory):
 
 
 def test_bench_measures_every_row_and_compares_the_same_text(folder):
-    result = bench.bench(load(folder, device="cpu", dtype="float32"), repeats=3, new_tokens=16)
+    result = bench.bench(
+        load(folder, device="cpu", dtype="float32"), repeats=3, new_tokens=16, prompts=PROMPTS
+    )
     assert list(result.forward_ms) == list(bench.ROWS)
     assert result.same_text
     assert all(t.low <= t.median <= t.high for t in result.forward_ms.values())
     shown = bench.table(result)
     assert "x one row" in shown
+    assert "mars, tau 0.5" in shown
     assert f"{result.speed_up.median:.2f} [" in shown
     assert json.loads(json.dumps(asdict(result)))["speed_up"]["median"] == result.speed_up.median
 
@@ -48,6 +54,6 @@ def test_summary():
 def test_too_little_to_measure_is_one_line(folder, capsys):
     loaded = load(folder, device="cpu", dtype="float32")
     with pytest.raises(MarsError, match="at least 3"):
-        bench.bench(loaded, repeats=1, new_tokens=16)
+        bench.bench(loaded, repeats=1, new_tokens=16, prompts=PROMPTS)
     assert cli.main(["bench", "--model", folder, "--max-new-tokens", "5000"]) == 2
     assert "context of 256" in capsys.readouterr().err

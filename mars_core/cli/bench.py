@@ -7,17 +7,22 @@ import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
+from typing import get_args
 
 from mars_core.cli.arguments import Commands, add_model_arguments, load_model, threaded_engine
+from mars_core.evaluation.settings import SetName, SpeedConfig
 
 
 def add_commands(commands: Commands) -> None:
     bench = commands.add_parser(
-        "bench", help="time forwards, and AR against transformers", allow_abbrev=False
+        "bench",
+        help="time forwards, AR against transformers, and MARS against AR",
+        allow_abbrev=False,
     )
     add_model_arguments(bench)
     bench.add_argument("--repeats", type=int, default=7, help="interleaved repeats (%(default)s)")
     bench.add_argument("--max-new-tokens", type=int, default=128, help="tokens of each AR run")
+    add_prompts(bench, SpeedConfig())
     bench.add_argument("--json", action="store_true", help="print JSON instead of tables")
     bench.set_defaults(run=run_bench)
 
@@ -34,13 +39,32 @@ def add_commands(commands: Commands) -> None:
     page.set_defaults(run=run_bench_page)
 
 
+def add_prompts(parser: argparse.ArgumentParser, default: SpeedConfig) -> None:
+    """What is answered with masks, and how."""
+    add = parser.add_argument
+    sets, taus = " ".join(default.sets), " ".join(map(str, default.taus))
+    add("--sets", nargs="*", choices=get_args(SetName), default=default.sets, help=f"({sets})")
+    add("--limit", type=int, default=default.limit, help="prompts of each set (%(default)s)")
+    add("--taus", nargs="+", type=float, default=default.taus, help=f"({taus})")
+    add("--block-size", type=int, default=default.block_size, help="mask slots B (%(default)s)")
+    add("--use-last-mask", action="store_true", help="read the B-th mask too")
+
+
 def run_bench(args: argparse.Namespace) -> int:
     """Measure and print tables, or JSON."""
+    prompts = SpeedConfig(
+        sets=tuple(args.sets),
+        taus=tuple(args.taus),
+        block_size=args.block_size,
+        use_last_mask=args.use_last_mask,
+        max_new_tokens=args.max_new_tokens,
+        limit=args.limit,
+    )
     loaded = load_model(args)
 
     from mars_core.evaluation.bench import bench, table
 
-    result = bench(loaded, args.repeats, args.max_new_tokens)
+    result = bench(loaded, args.repeats, args.max_new_tokens, prompts)
     print(json.dumps(asdict(result), indent=1) if args.json else table(result))
     return 0
 

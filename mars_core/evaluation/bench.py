@@ -1,4 +1,5 @@
-"""`mars bench`: what a forward costs by rows, and our AR against transformers' `generate`.
+"""`mars bench`: what a forward costs by rows, our AR against transformers' `generate`, and MARS on
+prompts against the faster of the two.
 
 Everything is measured in one process, the variants in turn within each repeat, so that a slow
 moment of the machine hits all of them; medians and the middle half of the repeats are given.
@@ -18,6 +19,7 @@ from mars_core.chat import Turn, encode_chat
 from mars_core.config import DecodeConfig, SpecialTokens
 from mars_core.decode import decode
 from mars_core.errors import MarsError
+from mars_core.evaluation import speed
 from mars_core.evaluation.measure import (
     PROMPT,
     Conditions,
@@ -26,6 +28,7 @@ from mars_core.evaluation.measure import (
     spread,
     summary,
 )
+from mars_core.evaluation.settings import SpeedConfig
 from mars_core.events import Step
 from mars_core.models.hardware import synchronizer
 from mars_core.models.load import LoadedModel
@@ -44,6 +47,7 @@ class BenchResult:
     forward_ms: rows fed -> Timing of one forward. generate_ms, ours_ms: Timing per new token of
     AR decoding, prefill included in both. speed_up: `generate` over ours, repeat by repeat, so
     that the machine's slow moments do not count against one of them; above 1 we are faster.
+    prompts: MARS against AR, see `speed`; empty where the model has no mask token.
     """
 
     conditions: Conditions
@@ -57,10 +61,18 @@ class BenchResult:
     generate_ms: Timing
     ours_ms: Timing
     speed_up: Timing
+    prompts: list[speed.SpeedRow]
 
 
-def bench(loaded: LoadedModel, repeats: int, new_tokens: int) -> BenchResult:
-    """Measure `loaded`. repeats: at least 3. new_tokens: length of the AR runs."""
+def bench(
+    loaded: LoadedModel,
+    repeats: int,
+    new_tokens: int,
+    prompts: SpeedConfig,
+    report: Callable[[int], None] = lambda done: None,
+) -> BenchResult:
+    """Measure `loaded`. repeats: at least 3. new_tokens: length of the AR runs. prompts: to answer
+    with masks. report: called with how many of these are done."""
     check_repeats(repeats)
     prompt, _ = encode_chat(loaded.tokenizer, [Turn(role="user", content=PROMPT)])
     room = loaded.context_length - max(len(prompt) + new_tokens, CACHED_TOKENS + max(ROWS))
@@ -88,6 +100,7 @@ def bench(loaded: LoadedModel, repeats: int, new_tokens: int) -> BenchResult:
         generate_ms=summary(generate),
         ours_ms=summary(ours),
         speed_up=summary([theirs / mine for theirs, mine in zip(generate, ours, strict=True)]),
+        prompts=[] if loaded.special.mask_id is None else speed.measure(loaded, prompts, report),
     )
 
 
@@ -167,4 +180,6 @@ def table(result: BenchResult) -> str:
         f"mars over generate, by repeat: {spread(result.speed_up).strip()} x, "
         + ("same tokens" if result.same_text else "tokens differ (rounding; see float32)"),
     ]
+    if result.prompts:
+        lines += ["", *speed.lines(result.prompts)]
     return "\n".join(lines)

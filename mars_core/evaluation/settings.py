@@ -65,3 +65,25 @@ class DecodingConfig:
             )
             for tau in dict.fromkeys((1.0, *self.taus))
         ]
+
+
+@dataclass(frozen=True, slots=True)
+class SpeedConfig:
+    """What `mars bench` answers in each way: one token per forward, and at these taus.
+
+    sets, limit: as in DecodingConfig. block_size, use_last_mask, max_new_tokens: of the decoding.
+    """
+
+    sets: tuple[SetName, ...] = ("everyday", "arithmetic")
+    taus: tuple[float, ...] = (0.95, 0.9, 0.8)
+    block_size: int = 4
+    use_last_mask: bool = False
+    max_new_tokens: int = 128
+    limit: int = 6
+
+    def __post_init__(self) -> None:
+        for name in self.sets:
+            check_choice("prompt set", name, SetName)
+        for tau in self.taus:
+            check_range("tau", tau, 0, 1)
+        check_range("limit", self.limit, 1, 10**6, whole=True)
