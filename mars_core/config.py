@@ -52,6 +52,8 @@ class DecodeConfig:
         combine.
     top_p: nucleus kept when sampling.
     repetition_penalty: over the prompt and everything produced, as in transformers.
+    no_repeat_ngram_size: no run of so many tokens occurs twice, prompt included, as in
+        transformers; 0 allows all.
     seed: of the sampling noise, keyed by (seed, row, position).
     alternatives: top tokens recorded for every slot.
     """
@@ -66,6 +68,7 @@ class DecodeConfig:
     temperature: float = 0.0
     top_p: float = 1.0
     repetition_penalty: float = 1.0
+    no_repeat_ngram_size: int = 0
     seed: int = 0
     alternatives: int = 5
 
@@ -78,6 +81,7 @@ class DecodeConfig:
         check_range("temperature", self.temperature, 0, 100)
         check_range("top-p", self.top_p, 1e-6, 1)
         check_range("repetition penalty", self.repetition_penalty, 0.1, 10)
+        check_range("no repeat ngram size", self.no_repeat_ngram_size, 0, 10**6, whole=True)
         check_range("seed", self.seed, 0, MAX_SEED, whole=True)
         check_range("alternatives", self.alternatives, 0, MAX_ALTERNATIVES, whole=True)
         if any(not isinstance(text, str) or not text for text in self.stop):

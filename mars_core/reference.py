@@ -57,6 +57,11 @@ def reference_choice(
     for token in set(history):
         factor = config.repetition_penalty
         scores[token] = scores[token] * factor if scores[token] < 0 else scores[token] / factor
+    if size := config.no_repeat_ngram_size:
+        runs = {tuple(history[i : i + size]) for i in range(len(history) - size + 1)}
+        for run in runs:
+            if run[:-1] == tuple(history[len(history) - size + 1 :]):
+                scores[run[-1]] = -torch.inf
     probs = scores.softmax(-1)
     first, second = probs.topk(2).values.tolist()
     possible = probs[probs > 0]

@@ -1,11 +1,12 @@
-"""From logits to one token and its confidence: penalty, temperature, top-p, keyed noise.
+"""From logits to one token and its confidence: penalties, temperature, top-p, keyed noise.
 
 How these combine, for every slot of every forward:
 
 1. The mask token's logit is -inf: it is never emitted.
-2. The repetition penalty is applied over the history as transformers does it. The history of a
-   slot is the prompt, everything committed, and the tokens chosen by the slots before it in the
-   same forward.
+2. The repetition penalty is applied over the history, and ids that would repeat an n-gram of it
+   are put at -inf where that is asked for, both as transformers does it. The history of a slot is
+   the prompt, everything committed, and the tokens chosen by the slots before it in the same
+   forward.
 3. Probabilities, alternatives and the confidence that is compared with tau come from this
    distribution, in float32 (float64 for a float64 model), before temperature and top-p: so tau
    means the same at every temperature.
@@ -62,7 +63,7 @@ class Reader:
     ) -> list[Reading]:
         """Read independent rows.
 
-        logits: (n, vocabulary). histories: tokens before each row's prediction, for the penalty.
+        logits: (n, vocabulary). histories: tokens before each row's prediction, for the penalties.
         keys: (row, position) of each predicted token, for the noise.
         Raises MarsError where the model's output is not a number.
         """
@@ -103,7 +104,7 @@ class Reader:
         predicted positions; behind them, each row's own choice is the history of the next.
         """
         keys = [(row, len(history) + i) for i in range(len(logits))]
-        if self.config.repetition_penalty == 1:  # rows do not depend on each other
+        if not self._looks_back:  # rows do not depend on each other
             return self.read_rows(logits, [()] * len(logits), keys)
         seen = list(history)
         readings = []
@@ -112,8 +113,12 @@ class Reader:
             seen.append(known[i] if i < len(known) else readings[-1].token)
         return readings
 
+    @property
+    def _looks_back(self) -> bool:
+        return self.config.repetition_penalty != 1 or self.config.no_repeat_ngram_size > 0
+
     def _scores(self, logits: torch.Tensor, histories: Sequence[Sequence[int]]) -> torch.Tensor:
-        """Logits in at least float32 with the suppressed ids out and the penalty applied."""
+        """Logits in at least float32 with the suppressed ids out and the penalties applied."""
         exact = torch.float64 if logits.dtype == torch.float64 else torch.float32
         scores = logits.to(exact, copy=True)
         if self.suppressed:
@@ -121,6 +126,9 @@ class Reader:
         if self.config.repetition_penalty != 1:
             for row, history in zip(scores, histories, strict=True):
                 penalise(row, history, self.config.repetition_penalty)
+        if self.config.no_repeat_ngram_size:
+            for row, history in zip(scores, histories, strict=True):
+                forbid_repeats(row, history, self.config.no_repeat_ngram_size)
         return scores
 
     def _draw(self, scores: torch.Tensor, keys: Sequence[tuple[int, int]]) -> torch.Tensor:
@@ -160,6 +168,19 @@ def penalise(scores: torch.Tensor, history: Sequence[int], penalty: float) -> No
     ids = torch.tensor(sorted(set(history)), dtype=torch.long, device=scores.device)
     seen = scores[ids]
     scores[ids] = torch.where(seen < 0, seen * penalty, seen / penalty)
+
+
+def forbid_repeats(scores: torch.Tensor, history: Sequence[int], size: int) -> None:
+    """Put at -inf, in one row (vocabulary,) in place, every id that would complete a run of `size`
+    tokens that is in `history` already, as transformers does.
+    """
+    tokens = list(history)
+    first = len(tokens) - size + 1
+    if first < 0:
+        return
+    begun = tokens[first:]
+    ends = (start + size - 1 for start in range(first) if tokens[start : start + size - 1] == begun)
+    scores[[tokens[end] for end in ends]] = -torch.inf
 
 
 def keep_nucleus(scores: torch.Tensor, top_p: float) -> torch.Tensor:

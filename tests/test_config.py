@@ -25,6 +25,7 @@ from mars_core.errors import MarsError
         {"temperature": float("inf")},
         {"top_p": 0},
         {"repetition_penalty": 0},
+        {"no_repeat_ngram_size": -1},
         {"seed": -1},
         {"seed": 2**64},
         {"alternatives": 1000},

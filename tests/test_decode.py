@@ -69,6 +69,7 @@ configs = st.builds(
     temperature=st.sampled_from([0.0, 0.0, 0.7, 1.5]),
     top_p=st.sampled_from([1.0, 0.8]),
     repetition_penalty=st.sampled_from([1.0, 1.0, 1.3]),
+    no_repeat_ngram_size=st.sampled_from([0, 0, 1, 2, 3]),
     seed=st.integers(0, 3),
 )
 
@@ -125,18 +126,16 @@ def test_every_acceptance_count_occurs(name, block_size, use_last_mask):
 
 
 @pytest.mark.parametrize("name", MODELS)
-@pytest.mark.parametrize("penalty", [1.0, 1.3])
-def test_one_token_mode_is_greedy_generate(name, penalty):
+@pytest.mark.parametrize(("penalty", "ngram"), [(1.0, 0), (1.3, 0), (1.0, 1), (1.0, 2), (1.1, 3)])
+def test_one_token_mode_is_greedy_generate(name, penalty, ngram):
     prompt = prompt_of(17)
-    ours = flat(
-        committed(
-            run(
-                name,
-                prompt,
-                DecodeConfig(mode="one", max_new_tokens=48, repetition_penalty=penalty),
-            )
-        )
+    config = DecodeConfig(
+        mode="one",
+        max_new_tokens=48,
+        repetition_penalty=penalty,
+        no_repeat_ngram_size=ngram,
     )
+    ours = flat(committed(run(name, prompt, config)))
     theirs = (
         model(name)
         .generate(
@@ -145,6 +144,7 @@ def test_one_token_mode_is_greedy_generate(name, penalty):
             do_sample=False,
             max_new_tokens=48,
             repetition_penalty=penalty,
+            no_repeat_ngram_size=ngram,
             suppress_tokens=[MASK_ID],
             eos_token_id=None,
             pad_token_id=0,
@@ -425,12 +425,18 @@ def test_nan_is_an_error_not_a_token(value):
     name=st.sampled_from(sorted(MODELS)),
     lengths=st.lists(st.integers(1, 40), min_size=1, max_size=8),
     penalty=st.sampled_from([1.0, 1.3]),
+    ngram=st.sampled_from([0, 2]),
     eos=st.booleans(),
 )
 @settings(max_examples=40)
-def test_every_row_of_a_batch_equals_its_own_run(name, lengths, penalty, eos):
+def test_every_row_of_a_batch_equals_its_own_run(name, lengths, penalty, ngram, eos):
     prompts = [prompt_of(length, seed) for seed, length in enumerate(lengths)]
-    config = DecodeConfig(mode="one", max_new_tokens=12, repetition_penalty=penalty)
+    config = DecodeConfig(
+        mode="one",
+        max_new_tokens=12,
+        repetition_penalty=penalty,
+        no_repeat_ngram_size=ngram,
+    )
     singles = [flat(committed(run(name, prompt, config))) for prompt in prompts]
     special = SPECIAL
     if eos:

@@ -79,6 +79,21 @@ def test_penalty_counts_tokens_chosen_in_the_same_forward():
     assert [r.token for r in reader.read_window(values, [0], [1], row=0)] == [2, 2]
 
 
+def test_no_run_is_repeated():
+    """After 5 6 5 the id 6 would repeat 5 6; a history that is too short forbids nothing."""
+    values = torch.zeros(3, 8)
+    values[:, 6] = 1
+    reader = Reader(DecodeConfig(no_repeat_ngram_size=2), ())
+    histories = [[5, 6, 5], [6, 5, 7], []]
+    readings = reader.read_rows(values, histories, [(0, 3), (1, 3), (2, 0)])
+    assert [reading.token for reading in readings] == [0, 6, 6]
+    # the second mask has seen the first one's choice
+    window = reader.read_window(values[:2], [6, 4, 1], [], row=0)
+    assert [reading.token for reading in window] == [6, 6]
+    window = reader.read_window(values[:3], [6], [], row=0)
+    assert [reading.token for reading in window] == [6, 0, 6]
+
+
 def test_nucleus_is_the_smallest_that_reaches_top_p():
     scores = torch.tensor([[0.5, 0.3, 0.15, 0.05]]).log()[:, [2, 0, 3, 1]]
     kept = {p: (keep_nucleus(scores, p) > -math.inf)[0].tolist() for p in (0.4, 0.6, 0.9, 1.0)}

@@ -71,6 +71,7 @@ def add_greedy_arguments(parser: argparse.ArgumentParser) -> None:
     add("--metric", choices=get_args(Metric), default=default.metric, help="confidence metric")
     add("--max-new-tokens", type=int, default=default.max_new_tokens, help="(%(default)s)")
     add("--repetition-penalty", type=float, default=default.repetition_penalty)
+    add("--no-repeat-ngram-size", type=int, default=default.no_repeat_ngram_size, help="0: off")
 
 
 def add_decode_arguments(parser: argparse.ArgumentParser) -> None:

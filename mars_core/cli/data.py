@@ -44,6 +44,7 @@ def add_commands(commands: Commands) -> None:
     add("--temperature", type=float, default=0.0, help="0 is greedy (%(default)s)")
     add("--top-p", type=float, default=1.0, help="nucleus when sampling (%(default)s)")
     add("--repetition-penalty", type=float, default=1.0, help="1.1 keeps from looping (1.0)")
+    add("--no-repeat-ngram-size", type=int, default=0, help="6: no loops, more gently (0)")
     add("--seed", type=int, default=0, help="of the sampling noise (%(default)s)")
     add("--batch-size", type=int, default=48, help="answered together (%(default)s)")
     add("--processes", type=int, default=0, help="on a CPU; 0 takes one per core, up to 8")
@@ -73,6 +74,7 @@ def run_distill(args: argparse.Namespace) -> int:
         temperature=args.temperature,
         top_p=args.top_p,
         repetition_penalty=args.repetition_penalty,
+        no_repeat_ngram_size=args.no_repeat_ngram_size,
         seed=args.seed,
     )
     values = {name: getattr(args, name) for name in (*shared, *own)}

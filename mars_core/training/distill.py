@@ -43,7 +43,14 @@ from mars_core.training.repetition import is_looping
 # not behind a digit: "2." begins the next item of a list
 SENTENCE_END = re.compile(r"(?<!\d)[.!?][\"')]*(?=\s|$)|\n")
 # of DecodeConfig: what an answer depends on
-ANSWER_SETTINGS = ("max_new_tokens", "temperature", "top_p", "repetition_penalty", "seed")
+ANSWER_SETTINGS = (
+    "max_new_tokens",
+    "temperature",
+    "top_p",
+    "repetition_penalty",
+    "no_repeat_ngram_size",
+    "seed",
+)
 MAX_AUTO_PROCESSES = 8
 
 
