@@ -18,7 +18,6 @@ def transformers_generate(
     *,
     eos_ids: Sequence[int] = (),
     repetition_penalty: float = 1.0,
-    no_repeat_ngram_size: int = 0,
 ) -> list[int]:
     """Greedy `generate` of transformers with its default KV cache; the new token ids.
 
@@ -34,7 +33,6 @@ def transformers_generate(
         do_sample=False,
         max_new_tokens=max_new_tokens,
         repetition_penalty=repetition_penalty,
-        no_repeat_ngram_size=no_repeat_ngram_size,
         suppress_tokens=None if mask_id is None else [mask_id],
         eos_token_id=list(eos_ids) or None,
         pad_token_id=0,

@@ -5,15 +5,18 @@ from __future__ import annotations
 import argparse
 from dataclasses import fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, get_args
+from typing import TYPE_CHECKING, Any, TypeVar, get_args
 
 from mars_core.config import DecodeConfig, Device, DtypeName, Metric, Mode
 from mars_core.models import catalog
 
 if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
     from mars_core.model_thread import ModelThread, ThreadedEngine
     from mars_core.models.load import LoadedModel
 
+T = TypeVar("T", bound="DataclassInstance")
 # what `add_subparsers` returns; its class has no public name
 Commands = Any
 
@@ -95,6 +98,20 @@ def config_from(args: argparse.Namespace) -> DecodeConfig:
     return DecodeConfig(**{**values, "stop": tuple(values.get("stop", ()))})
 
 
+def settings_from(args: argparse.Namespace, kind: type[T]) -> T:
+    """The settings whose fields the flags are named after; several values make a tuple."""
+    values = {field.name: getattr(args, field.name) for field in fields(kind)}
+    return kind(**{n: tuple(v) if isinstance(v, list) else v for n, v in values.items()})
+
+
+def chosen_adapter(args: argparse.Namespace) -> str | None:
+    """The adapter that `add_model_arguments` asks for; None for the model's own weights."""
+    from mars_core.models.adapter import shipped  # torch: not needed to print --help
+
+    named = {"none": None, "auto": shipped(args.model)}
+    return named.get(args.adapter, args.adapter)
+
+
 def load_model(args: argparse.Namespace) -> LoadedModel:
     """The model that the flags of `add_model_arguments` describe; progress on stderr."""
     from mars_core.models.load import load  # torch: not needed to print --help
@@ -103,7 +120,7 @@ def load_model(args: argparse.Namespace) -> LoadedModel:
     with TerminalProgress() as progress:
         return load(
             args.model,
-            adapter=None if args.adapter == "none" else args.adapter,
+            adapter=chosen_adapter(args),
             device=args.device,
             dtype=args.dtype,
             mask_token=args.mask_token,

@@ -9,7 +9,14 @@ from contextlib import contextmanager
 from dataclasses import asdict
 from typing import get_args
 
-from mars_core.cli.arguments import Commands, add_model_arguments, load_model, threaded_engine
+from mars_core.cli.arguments import (
+    Commands,
+    add_model_arguments,
+    load_model,
+    settings_from,
+    threaded_engine,
+)
+from mars_core.cli.evaluate import report_count, show
 from mars_core.evaluation.settings import SetName, SpeedConfig
 
 
@@ -52,20 +59,13 @@ def add_prompts(parser: argparse.ArgumentParser, default: SpeedConfig) -> None:
 
 def run_bench(args: argparse.Namespace) -> int:
     """Measure and print tables, or JSON."""
-    prompts = SpeedConfig(
-        sets=tuple(args.sets),
-        taus=tuple(args.taus),
-        block_size=args.block_size,
-        use_last_mask=args.use_last_mask,
-        max_new_tokens=args.max_new_tokens,
-        limit=args.limit,
-    )
+    prompts = settings_from(args, SpeedConfig)
     loaded = load_model(args)
 
     from mars_core.evaluation.bench import bench, table
 
-    result = bench(loaded, args.repeats, args.max_new_tokens, prompts)
-    print(json.dumps(asdict(result), indent=1) if args.json else table(result))
+    result = bench(loaded, args.repeats, args.max_new_tokens, prompts, report_count)
+    show(args, result, table)
     return 0
 
 

@@ -6,7 +6,7 @@ import argparse
 import json
 import sys
 from collections.abc import Callable
-from dataclasses import asdict, fields
+from dataclasses import asdict
 from functools import partial
 from typing import Any, get_args
 
@@ -14,8 +14,10 @@ from mars_core.cli.arguments import (
     Commands,
     add_greedy_arguments,
     add_model_arguments,
+    chosen_adapter,
     config_from,
     load_model,
+    settings_from,
 )
 from mars_core.evaluation.settings import DecodingConfig, SetName
 
@@ -93,8 +95,7 @@ def run_decoding(args: argparse.Namespace) -> int:
     """Answer the prompts and print a table, or JSON."""
     from mars_core.evaluation.decoding import measure, table
 
-    values = {field.name: getattr(args, field.name) for field in fields(DecodingConfig)}
-    config = DecodingConfig(**{**values, "sets": tuple(args.sets), "taus": tuple(args.taus)})
+    config = settings_from(args, DecodingConfig)
     result = measure(load_model(args), config, report_count)
     show(args, result, table)
     return 0
@@ -114,13 +115,11 @@ def run_arithmetic(args: argparse.Namespace) -> int:
 def run_perplexity(args: argparse.Namespace) -> int:
     """Measure the model's own weights and, if there is one, its adapter; print a table, or JSON."""
     from mars_core.evaluation.perplexity import measure, table
-    from mars_core.models.adapter import shipped
 
-    adapter = shipped(args.model) if args.adapter == "auto" else args.adapter
-    weights = ["none"] if adapter in (None, "none") else ["none", adapter]
+    given = vars(args)
     models = [
-        partial(load_model, argparse.Namespace(**{**vars(args), "adapter": adapter}))
-        for adapter in weights
+        partial(load_model, argparse.Namespace(**{**given, "adapter": adapter or "none"}))
+        for adapter in dict.fromkeys((None, chosen_adapter(args)))
     ]
     show(args, measure(models, args.file, args.limit, report_count), table)
     return 0
