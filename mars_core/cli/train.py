@@ -48,6 +48,7 @@ HELP: dict[str, dict[str, str]] = {
         "copies": "noisy streams per clean one",
         "ar_weight": "of the loss on the clean stream",
         "mask_weight": "of the loss on the noisy streams",
+        "ar_teacher": "share of the original weights' prediction in what the clean stream learns",
     },
     "steps": {
         "minutes": "budget; what ends first ends the run",

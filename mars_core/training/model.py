@@ -6,6 +6,7 @@ mask's embedding are; they are kept in float32 over a base that may be bfloat16.
 
 from __future__ import annotations
 
+import copy
 import json
 from pathlib import Path
 from typing import Any, cast
@@ -23,15 +24,17 @@ from mars_core.models.load import LoadedModel
 from mars_core.models.progress import silent
 from mars_core.training.checkpoint import damaged, write_json
 from mars_core.training.objective import (
+    CLEAN,
     NEXT,
     Ids,
     RowLosses,
+    Teacher,
     block_mask,
     dense_mask,
     row_losses,
     slot_counts,
 )
-from mars_core.training.settings import TrainConfig
+from mars_core.training.settings import Method, TrainConfig
 
 EXPORT_DTYPE = torch.bfloat16  # as models are commonly stored
 
@@ -39,14 +42,22 @@ EXPORT_DTYPE = torch.bfloat16  # as models are commonly stored
 class DualStream(nn.Module):
     """A causal language model whose forward takes an `objective.Batch` and gives its losses.
 
-    autocast: compute in bfloat16 where torch thinks it safe.
+    teacher: the model as it was before training, for `ar_teacher`. autocast: compute in bfloat16
+    where torch thinks it safe.
     """
 
     def __init__(
-        self, model: nn.Module, ids: Ids, config: TrainConfig, *, autocast: bool = False
+        self,
+        model: nn.Module,
+        ids: Ids,
+        config: TrainConfig,
+        *,
+        teacher: PreTrainedModel | None = None,
+        autocast: bool = False,
     ) -> None:
         super().__init__()
         self.model = model
+        self.teacher = teacher
         self.mask_id = ids.mask
         self.settings = config
         self.autocast = autocast
@@ -62,15 +73,8 @@ class DualStream(nn.Module):
         return self.causal.device
 
     def head(self) -> tuple[torch.Tensor, torch.Tensor | None]:
-        """Weight (vocabulary, d) and bias of the output layer.
-
-        PEFT wraps a head that is tied to the embedding only to change the mask's row, which no
-        loss looks at.
-        """
-        layer: Any = self.causal.get_output_embeddings()
-        layer = getattr(layer, "token_adapter", layer)
-        layer = getattr(layer, "base_layer", layer)
-        return layer.weight, getattr(layer, "bias", None)
+        """Weight (vocabulary, d) and bias of the output layer."""
+        return _head(self.causal)
 
     def hidden(
         self, input_ids: torch.Tensor, position_ids: torch.Tensor, attention_mask: Any
@@ -86,6 +90,25 @@ class DualStream(nn.Module):
                 use_cache=False,
             ).last_hidden_state,
         )
+
+    @torch.no_grad()
+    def lesson(
+        self,
+        input_ids: torch.Tensor,
+        stream: torch.Tensor,
+        rows: torch.Tensor,
+        slots: torch.Tensor,
+    ) -> Teacher | None:
+        """What the teacher makes of the clean rows; arguments as in `objective.Batch`."""
+        if self.teacher is None:
+            return None
+        # each sequence begins with its clean stream, which sees nothing of what comes behind it
+        width = int((stream == CLEAN).sum(1).max())
+        backbone = self.teacher.base_model.eval()
+        hidden = backbone(input_ids=input_ids[:, :width], use_cache=False).last_hidden_state
+        number, column = rows // stream.shape[1], rows % stream.shape[1]
+        places = torch.where(slots == NEXT, number * width + column, -1)
+        return Teacher(hidden.flatten(0, 1), *_head(self.teacher), places, self.settings.ar_teacher)
 
     def forward(
         self,
@@ -109,7 +132,12 @@ class DualStream(nn.Module):
         with torch.autocast(self.device.type, torch.bfloat16, enabled=self.autocast):
             hidden = self.hidden(input_ids, position_ids, make_mask(stream, position_ids, begin))
             found: RowLosses = row_losses(
-                hidden.flatten(0, 1)[rows], *self.head(), labels, weights, self.mask_id
+                hidden.flatten(0, 1)[rows],
+                *self.head(),
+                labels,
+                weights,
+                self.mask_id,
+                self.lesson(input_ids, stream, rows, slots),
             )
         parts = found.nll * share
         return {
@@ -124,6 +152,18 @@ class DualStream(nn.Module):
         }
 
 
+def _head(causal: PreTrainedModel) -> tuple[torch.Tensor, torch.Tensor | None]:
+    """Weight and bias of a model's output layer.
+
+    PEFT wraps a head that is tied to the embedding only to change the mask's row, which no loss
+    looks at.
+    """
+    layer: Any = causal.get_output_embeddings()
+    layer = getattr(layer, "token_adapter", layer)
+    layer = getattr(layer, "base_layer", layer)
+    return layer.weight, getattr(layer, "bias", None)
+
+
 def prepare(
     loaded: LoadedModel, config: TrainConfig, ids: Ids, *, autocast: bool = False
 ) -> DualStream:
@@ -131,6 +171,7 @@ def prepare(
     model: Any = loaded.model
     if model.config._attn_implementation != "sdpa":
         raise MarsError(f"{loaded.name} cannot be trained: its attention takes no plain mask")
+    teacher = as_it_is(model, config.method) if config.ar_teacher else None
     if config.attention == "flex":
         model.set_attn_implementation("flex_attention")
     if config.method == "full":
@@ -144,7 +185,7 @@ def prepare(
                     f"adapter {found.name} cannot be gone on from: another rank, other layers or "
                     "another base"
                 )
-    dual = DualStream(model, ids, config, autocast=autocast)
+    dual = DualStream(model, ids, config, teacher=teacher, autocast=autocast)
     check_head(dual)
     if autocast:
         for layer in model.modules():
@@ -152,9 +193,19 @@ def prepare(
                 # PEFT would turn every input into float32, and autocast that back into bfloat16
                 layer.cast_input_dtype_enabled = False
     if config.compile:
-        for layer in decoder_layers(dual.causal):
-            layer.compile(dynamic=True)
+        for trained in filter(None, (dual.causal, teacher)):
+            for layer in decoder_layers(trained):
+                layer.compile(dynamic=True)
     return dual
+
+
+def as_it_is(model: PreTrainedModel, method: Method) -> PreTrainedModel:
+    """The model before it is trained, to learn from.
+
+    An adapter leaves the weights alone: then this is a second model around the same tensors.
+    """
+    shared = {id(p): p for p in model.parameters()} if method == "lora" else {}
+    return copy.deepcopy(model, shared).requires_grad_(False)
 
 
 def decoder_layers(model: PreTrainedModel) -> nn.ModuleList:

@@ -239,6 +239,36 @@ class RowLosses:
     right: torch.Tensor
 
 
+@dataclass(frozen=True, slots=True)
+class Teacher:
+    """Another model's view of some labelled rows, learned there beside the label: knowledge
+    distillation (Hinton et al., arXiv 1503.02531) at temperature 1.
+
+    It is heard only where it would choose the label itself: there it says how sure to be, and
+    elsewhere the label stands for what is to change.
+
+    hidden: (S, d), what its head is given. head, bias: as in `row_losses`. places: (R,) long,
+    where in `hidden` a row's is, -1 for rows of which it has no view. share: of its prediction in
+    the target, 0 to 1.
+    """
+
+    hidden: torch.Tensor
+    head: torch.Tensor
+    bias: torch.Tensor | None
+    places: torch.Tensor
+    share: float
+
+    def says(
+        self, rows: slice, labels: torch.Tensor, mask_id: int, dtype: torch.dtype
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """The rows among `rows` where it is heard (n,), and its probabilities (n, vocabulary)."""
+        seen = (self.places[rows] >= 0).nonzero()[:, 0] + rows.start
+        logits = functional.linear(self.hidden[self.places[seen]], self.head, self.bias)
+        logits[:, mask_id] = -torch.inf
+        agrees = logits.argmax(-1) == labels[seen]
+        return seen[agrees], torch.softmax(logits[agrees], -1, dtype=dtype)
+
+
 def row_losses(
     hidden: torch.Tensor,
     head: torch.Tensor,
@@ -246,14 +276,16 @@ def row_losses(
     labels: torch.Tensor,
     weights: torch.Tensor,
     mask_id: int,
+    teacher: Teacher | None = None,
 ) -> RowLosses:
     """Cross-entropy of the labelled rows, with the mask token left out as decoding does.
 
     hidden: (R, d), what the head is given. head: (vocabulary, d), bias: (vocabulary,) or None.
-    weights: (R,), of each row in the loss. Logits are made for a few rows at a time, and their
-    gradient at once, so that all of them never exist together.
+    weights: (R,), of each row in the loss. teacher: changes the target of some rows in the loss;
+    `nll` stays that of the label. Logits are made for a few rows at a time, and their gradient at
+    once, so that all of them never exist together.
     """
-    return RowLosses(*_HeadLoss.apply(hidden, head, bias, labels, weights, mask_id))
+    return RowLosses(*_HeadLoss.apply(hidden, head, bias, labels, weights, mask_id, teacher))
 
 
 class _HeadLoss(torch.autograd.Function):
@@ -268,6 +300,7 @@ class _HeadLoss(torch.autograd.Function):
         labels: torch.Tensor,
         weights: torch.Tensor,
         mask_id: int,
+        teacher: Teacher | None,
     ) -> tuple[torch.Tensor, ...]:
         exact = torch.float64 if hidden.dtype == torch.float64 else torch.float32
         slopes = [
@@ -276,6 +309,9 @@ class _HeadLoss(torch.autograd.Function):
         ]
         nll, top = (torch.empty(len(labels), dtype=exact, device=hidden.device) for _ in "ab")
         right = torch.empty(len(labels), dtype=torch.bool, device=hidden.device)
+        # what a teacher adds to the cross-entropy
+        added = torch.zeros_like(nll)
+        masked = torch.tensor([mask_id], device=hidden.device)
         step = HEAD_ROWS if hidden.device.type == "cpu" else HEAD_ROWS_GPU
         for first in range(0, len(labels), step):
             rows = slice(first, first + step)
@@ -289,19 +325,25 @@ class _HeadLoss(torch.autograd.Function):
             nll[rows] = short - surest.log()
             top[rows] = surest
             right[rows] = best.indices == wanted[:, 0]
+            probs.scatter_add_(-1, wanted, torch.full_like(probs[:, :1], -1))
+            if teacher is not None:
+                heard, aims = teacher.says(rows, labels, mask_id, exact)
+                aims.scatter_add_(-1, labels[heard, None], torch.full_like(aims[:, :1], -1))
+                probs.index_add_(0, heard - first, aims, alpha=-teacher.share)
+                spread = logits[heard - first].to(exact).index_fill_(1, masked, 0)
+                added[heard] = -teacher.share * (aims * spread).sum(-1)
             if any(slope is not None for slope in slopes):
-                probs.scatter_add_(-1, wanted, torch.full_like(probs[:, :1], -1))
                 probs.mul_(weights[rows, None].to(exact))
                 _add_slopes(slopes, probs, hidden[rows], head, rows)
         ctx.save_for_backward(*slopes)
         ctx.mark_non_differentiable(nll, top, right)
-        return (nll * weights.to(exact)).sum(), nll, top, right
+        return ((nll + added) * weights.to(exact)).sum(), nll, top, right
 
     @staticmethod
     def backward(ctx: Any, *slopes: Any) -> tuple[torch.Tensor | None, ...]:
         saved = cast(tuple[torch.Tensor | None, ...], ctx.saved_tensors)
         grads = [None if x is None else x * slopes[0].to(x.dtype) for x in saved]
-        return (*grads, None, None, None)
+        return (*grads, None, None, None, None)
 
 
 def _add_slopes(

@@ -85,6 +85,8 @@ class TrainConfig:
     block_sizes: B; with several, each sequence draws its own. random_phase: blocks begin anywhere
         instead of at the sequence's start. copies: noisy streams per clean one.
     ar_weight, mask_weight: of L_AR and L_mask; 0 leaves one out (without masks: plain fine-tuning).
+    ar_teacher: share of the original weights' prediction in the target of L_AR, where they would
+        choose the label; keeps one-token decoding near the original (see `objective.Teacher`).
     attention: "flex" needs a GPU. compile: torch.compile for the layers, faster after a minute or
         so; needs a C++ compiler.
     max_length: in tokens; longer prompts are left out, longer answers cut. limit: examples taken
@@ -119,6 +121,7 @@ class TrainConfig:
     copies: int = 1
     ar_weight: float = 1.0
     mask_weight: float = 1.0
+    ar_teacher: float = 0.0
     attention: Attention = "sdpa"
     compile: bool = False
     max_length: int = 512
@@ -191,6 +194,7 @@ class TrainConfig:
             "dropout": (self.dropout, 0, 0.9),
             "AR weight": (self.ar_weight, 0, 1000),
             "mask weight": (self.mask_weight, 0, 1000),
+            "AR teacher": (self.ar_teacher, 0, 1),
             "learning rate": (self.lr, 1e-9, 10),
             "learning rate of the mask": (self.mask_lr_scale, 0, 1000),
             "warm-up": (self.warmup, 0, 1),

@@ -19,6 +19,7 @@ from mars_core.training.objective import (
     Blocks,
     Example,
     Ids,
+    Teacher,
     block_mask,
     build_batch,
     dense_mask,
@@ -344,6 +345,46 @@ def test_row_losses_are_cross_entropy(with_bias, monkeypatch):
         assert torch.allclose(slope, by_formula, atol=1e-12)
     frozen = row_losses(hidden, head.detach(), None, labels, weights, M)
     assert torch.autograd.grad(frozen.loss, [hidden])[0].abs().sum() > 0
+
+
+def test_a_teacher_is_heard_where_it_would_choose_the_label(monkeypatch):
+    """Soft targets in those rows, labels in the others, against cross-entropy by hand."""
+    monkeypatch.setattr(objective, "HEAD_ROWS", 4)
+    generator = torch.Generator().manual_seed(4)
+
+    def draw(*shape):
+        return torch.randn(*shape, generator=generator, dtype=torch.float64)
+
+    hidden, head, theirs = draw(11, 8).requires_grad_(), draw(VOCAB, 8), draw(6, 8)
+    their_head, their_bias = draw(VOCAB, 8), draw(VOCAB)
+    places = torch.tensor([3, -1, 0, -1, 5, 1, -1, 2, -1, -1, 4])
+    logits = functional.linear(theirs, their_head, their_bias)
+    logits[:, M] = -torch.inf
+    labels = torch.tensor([5 + i for i in range(11)])
+    agreeing = [0, 4, 7]  # at the borders of pieces, too
+    labels[agreeing] = logits[places[agreeing]].argmax(-1)
+    weights = torch.linspace(0.1, 1, 11, dtype=torch.float64)
+    teacher = Teacher(theirs, their_head, their_bias, places, 0.3)
+    found = row_losses(hidden, head, None, labels, weights, M, teacher)
+
+    targets = functional.one_hot(labels, VOCAB).double()
+    heard = [n for n in range(11) if places[n] >= 0 and logits[places[n]].argmax() == labels[n]]
+    assert set(agreeing) <= set(heard)
+    assert len(heard) < 6
+    targets[heard] = 0.7 * targets[heard] + 0.3 * logits[places[heard]].softmax(-1)
+    kept = [i for i in range(VOCAB) if i != M]
+    ours = functional.linear(hidden, head)[:, kept]
+    wanted = functional.cross_entropy(ours, targets[:, kept], reduction="none")
+    assert torch.allclose(found.loss, (wanted * weights).sum())
+    plain = row_losses(hidden, head, None, labels, weights, M)
+    assert torch.equal(found.nll, plain.nll)
+    assert found.loss != plain.loss
+    for slope, by_formula in zip(
+        torch.autograd.grad(found.loss, [hidden]),
+        torch.autograd.grad((wanted * weights).sum(), [hidden]),
+        strict=True,
+    ):
+        assert torch.allclose(slope, by_formula, atol=1e-12)
 
 
 def test_the_loss_is_normalised_per_sequence():

@@ -176,6 +176,44 @@ def test_losses_and_gradients_are_those_of_the_formula(tmp_path, config, name, t
     )
 
 
+@pytest.mark.parametrize("method", ["lora", "full"])
+def test_the_teacher_is_the_model_before_training(config, method):
+    """In sequences of different lengths; it stays as it was while the model is trained."""
+    loaded = load(config.model, **PLAIN)
+    before = load(config.model, **PLAIN).model
+    settings = replace(config, method=method, ar_teacher=0.5)
+    dual = training_model.prepare(loaded, settings, IDS)
+    tensors = {id(p) for p in dual.model.parameters()}
+    assert all((id(p) in tensors) == (method == "lora") for p in dual.teacher.parameters())
+    for parameter in dual.model.parameters():
+        if parameter.requires_grad:
+            parameter.data += 0.1
+    longer = Example([10, 11, 12, 13, 20, 21, 22, 23, 24], start=4, finished=False)
+    batch = build_batch([EXAMPLE, longer], [[Blocks(3, 1)], [Blocks(2)]], IDS)
+    teacher = dual.lesson(batch.input_ids, batch.stream, batch.rows, batch.slots)
+    clean = batch.slots == 0
+    assert torch.equal(teacher.places >= 0, clean)
+    logits = torch.nn.functional.linear(teacher.hidden, teacher.head, teacher.bias)
+    whole = torch.cat(
+        [
+            before(input_ids=torch.tensor([ids])).logits[0, start - 1 : -1]
+            for ids, start in (([*EXAMPLE.ids, EOS_ID], 3), (longer.ids, 4))
+        ]
+    )
+    assert torch.allclose(logits[teacher.places[clean]], whole, atol=1e-5)
+
+
+def test_a_teacher_holds_the_clean_stream_back(config):
+    """Learned with it, what the original says is further from certain than without."""
+    alone = replace(config, steps=40, rank=8, lr=2e-2, validation=0)
+    sure = {}
+    for share in (0.0, 1.0):
+        taught = replace(alone, ar_teacher=share, out=config.out / str(share))
+        run(taught, report=silent)
+        sure[share] = log_of(taught)[-1]["ar_loss"]
+    assert sure[1.0] > sure[0.0]
+
+
 def test_what_learns_how_fast(config):
     """The mask's embedding faster than the rest; in full training only matrices decay."""
     lora = replace(config, lr=1e-3, weight_decay=0.1)
