@@ -40,7 +40,7 @@ HELP: dict[str, dict[str, str]] = {
         "alpha": "of the adapter (its rank)",
         "dropout": "of the adapter",
         "compile": "torch.compile: faster steps after about a minute; needs a C++ compiler",
-        "attention": "flex needs a GPU",
+        "attention": "flex needs a GPU; eager is fastest on a CPU, compiled",
     },
     "objective": {
         "block_sizes": "B, or several to be drawn from",

@@ -15,6 +15,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import nn
 from torch.nn import functional
+from torch.nn.attention.flex_attention import BlockMask
 from transformers import PreTrainedModel
 
 from mars_core.errors import MarsError
@@ -29,6 +30,7 @@ from mars_core.training.objective import (
     Ids,
     RowLosses,
     Teacher,
+    additive_mask,
     block_mask,
     dense_mask,
     row_losses,
@@ -36,6 +38,7 @@ from mars_core.training.objective import (
 )
 from mars_core.training.settings import Method, TrainConfig
 
+IMPLEMENTATIONS = {"flex": "flex_attention", "eager": "eager"}  # in transformers' words
 EXPORT_DTYPE = torch.bfloat16  # as models are commonly stored
 
 
@@ -91,6 +94,16 @@ class DualStream(nn.Module):
             ).last_hidden_state,
         )
 
+    def mask(
+        self, stream: torch.Tensor, position_ids: torch.Tensor, begin: torch.Tensor
+    ) -> torch.Tensor | BlockMask:
+        """Who sees whom, as the attention in use wants it."""
+        if self.settings.attention == "flex":
+            return block_mask(stream, position_ids, begin)
+        if self.settings.attention == "eager":
+            return additive_mask(stream, position_ids, begin, self.causal.dtype)
+        return dense_mask(stream, position_ids, begin)
+
     @torch.no_grad()
     def lesson(
         self,
@@ -106,9 +119,11 @@ class DualStream(nn.Module):
         width = int((stream == CLEAN).sum(1).max())
         backbone = self.teacher.base_model.eval()
         hidden = backbone(input_ids=input_ids[:, :width], use_cache=False).last_hidden_state
-        number, column = rows // stream.shape[1], rows % stream.shape[1]
-        places = torch.where(slots == NEXT, number * width + column, -1)
-        return Teacher(hidden.flatten(0, 1), *_head(self.teacher), places, self.settings.ar_teacher)
+        clean = (slots == NEXT).nonzero()[:, 0]
+        number, column = rows[clean] // stream.shape[1], rows[clean] % stream.shape[1]
+        return Teacher(
+            hidden[number, column], *_head(self.teacher), clean, self.settings.ar_teacher
+        )
 
     def forward(
         self,
@@ -126,18 +141,18 @@ class DualStream(nn.Module):
         Returns loss (with gradient), ar and mask (its two parts, unweighted), counts (as
         `slot_counts`), and right and slots (R,) for whoever looks at single rows.
         """
-        make_mask = block_mask if self.settings.attention == "flex" else dense_mask
         clean = slots == NEXT
         weights = share * torch.where(clean, self.settings.ar_weight, self.settings.mask_weight)
         with torch.autocast(self.device.type, torch.bfloat16, enabled=self.autocast):
-            hidden = self.hidden(input_ids, position_ids, make_mask(stream, position_ids, begin))
+            hidden = self.hidden(input_ids, position_ids, self.mask(stream, position_ids, begin))
             found: RowLosses = row_losses(
                 hidden.flatten(0, 1)[rows],
                 *self.head(),
                 labels,
                 weights,
                 self.mask_id,
-                self.lesson(input_ids, stream, rows, slots),
+                teacher=self.lesson(input_ids, stream, rows, slots),
+                compiled=self.settings.compile,
             )
         parts = found.nll * share
         return {
@@ -172,8 +187,8 @@ def prepare(
     if model.config._attn_implementation != "sdpa":
         raise MarsError(f"{loaded.name} cannot be trained: its attention takes no plain mask")
     teacher = as_it_is(model, config.method) if config.ar_teacher else None
-    if config.attention == "flex":
-        model.set_attn_implementation("flex_attention")
+    if config.attention != "sdpa":
+        model.set_attn_implementation(IMPLEMENTATIONS[config.attention])
     if config.method == "full":
         model.requires_grad_(True)
     else:
@@ -258,11 +273,11 @@ class sdpa:  # noqa: N801
         self._before = self._model.config._attn_implementation
 
     def __enter__(self) -> None:
-        if self._before == "flex_attention":
+        if self._before != "sdpa":
             self._model.set_attn_implementation("sdpa")
 
     def __exit__(self, *error: object) -> None:
-        if self._before == "flex_attention":
+        if self._before != "sdpa":
             self._model.set_attn_implementation(self._before)
 
 

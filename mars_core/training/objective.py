@@ -18,8 +18,9 @@ Shapes: N sequences, T rows each after padding, R labelled rows in the whole bat
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, cast
 
 import torch
@@ -209,9 +210,17 @@ def _sees(
 def dense_mask(
     stream: torch.Tensor, position_ids: torch.Tensor, begin: torch.Tensor
 ) -> torch.Tensor:
-    """The mask for SDPA, (N, 1, T, T) bool: True where row (dim 2) may see column (dim 3)."""
+    """(N, 1, T, T) bool: True where row (dim 2) may see column (dim 3)."""
     query = (stream[:, :, None], position_ids[:, :, None], begin[:, :, None])
     return _sees(query, (stream[:, None], position_ids[:, None]))[:, None]
+
+
+def additive_mask(
+    stream: torch.Tensor, position_ids: torch.Tensor, begin: torch.Tensor, dtype: torch.dtype
+) -> torch.Tensor:
+    """The same mask as numbers that are added to attention's scores."""
+    seen = dense_mask(stream, position_ids, begin)
+    return torch.where(seen, 0.0, torch.finfo(dtype).min).to(dtype)
 
 
 def block_mask(stream: torch.Tensor, position_ids: torch.Tensor, begin: torch.Tensor) -> BlockMask:
@@ -247,26 +256,15 @@ class Teacher:
     It is heard only where it would choose the label itself: there it says how sure to be, and
     elsewhere the label stands for what is to change.
 
-    hidden: (S, d), what its head is given. head, bias: as in `row_losses`. places: (R,) long,
-    where in `hidden` a row's is, -1 for rows of which it has no view. share: of its prediction in
-    the target, 0 to 1.
+    hidden: (S, d), what its head is given. head, bias: as in `row_losses`. rows: (S,) long, which
+    of the labelled rows these are. share: of its prediction in the target, 0 to 1.
     """
 
     hidden: torch.Tensor
     head: torch.Tensor
     bias: torch.Tensor | None
-    places: torch.Tensor
+    rows: torch.Tensor
     share: float
-
-    def says(
-        self, rows: slice, labels: torch.Tensor, mask_id: int, dtype: torch.dtype
-    ) -> tuple[torch.Tensor, torch.Tensor]:
-        """The rows among `rows` where it is heard (n,), and its probabilities (n, vocabulary)."""
-        seen = (self.places[rows] >= 0).nonzero()[:, 0] + rows.start
-        logits = functional.linear(self.hidden[self.places[seen]], self.head, self.bias)
-        logits[:, mask_id] = -torch.inf
-        agrees = logits.argmax(-1) == labels[seen]
-        return seen[agrees], torch.softmax(logits[agrees], -1, dtype=dtype)
 
 
 def row_losses(
@@ -276,16 +274,64 @@ def row_losses(
     labels: torch.Tensor,
     weights: torch.Tensor,
     mask_id: int,
+    *,
     teacher: Teacher | None = None,
+    compiled: bool = False,
 ) -> RowLosses:
     """Cross-entropy of the labelled rows, with the mask token left out as decoding does.
 
     hidden: (R, d), what the head is given. head: (vocabulary, d), bias: (vocabulary,) or None.
     weights: (R,), of each row in the loss. teacher: changes the target of some rows in the loss;
     `nll` stays that of the label. Logits are made for a few rows at a time, and their gradient at
-    once, so that all of them never exist together.
+    once, so that all of them never exist together. compiled: work on them in one pass, which
+    takes a minute to compile.
     """
-    return RowLosses(*_HeadLoss.apply(hidden, head, bias, labels, weights, mask_id, teacher))
+    work = _compiled_work() if compiled else _work
+    return RowLosses(*_HeadLoss.apply(hidden, head, bias, labels, weights, mask_id, teacher, work))
+
+
+def _work(
+    logits: torch.Tensor,
+    labels: torch.Tensor,
+    weights: torch.Tensor,
+    taught: torch.Tensor | None,
+    share: float,
+) -> tuple[torch.Tensor, ...]:
+    """What becomes of the logits of n rows, which have no infinities.
+
+    taught: (n, vocabulary), the teacher's logits. Returns the loss (unweighted), nll, top and
+    right, each (n,), and the gradient of the weighted loss by the logits.
+    """
+    exact = torch.float64 if logits.dtype == torch.float64 else torch.float32
+    wanted = labels[:, None]
+    chosen = torch.arange(logits.shape[1], device=logits.device) == wanted
+    given, logits = logits.dtype, logits.to(exact)
+    best = logits.amax(-1)
+    powers = torch.exp(logits - best[:, None])
+    total = powers.sum(-1)
+    label = logits.gather(-1, wanted)[:, 0]
+    loss = nll = total.log() + best - label
+    slope = powers / total[:, None] - chosen.to(exact)
+    if taught is not None:
+        heard = taught.gather(-1, wanted)[:, 0] == taught.amax(-1)
+        aim = torch.softmax(taught.to(exact), -1)
+        part = share * heard.to(exact)
+        loss = nll + part * (label - (aim * logits).sum(-1))
+        slope = slope - part[:, None] * (aim - chosen.to(exact))
+    return loss, nll, 1 / total, label == best, (slope * weights[:, None]).to(given)
+
+
+@cache
+def _compiled_work() -> Callable[..., tuple[torch.Tensor, ...]]:
+    return torch.compile(_work, dynamic=True)
+
+
+def _logits(
+    hidden: torch.Tensor, head: torch.Tensor, bias: torch.Tensor | None, mask_id: int
+) -> torch.Tensor:
+    logits = functional.linear(hidden, head, bias)
+    logits[:, mask_id] = -1e30  # times a probability of zero it is zero, as infinity is not
+    return logits
 
 
 class _HeadLoss(torch.autograd.Function):
@@ -301,49 +347,52 @@ class _HeadLoss(torch.autograd.Function):
         weights: torch.Tensor,
         mask_id: int,
         teacher: Teacher | None,
+        work: Callable[..., tuple[torch.Tensor, ...]],
     ) -> tuple[torch.Tensor, ...]:
         exact = torch.float64 if hidden.dtype == torch.float64 else torch.float32
+        weights = weights.to(exact)
         slopes = [
             torch.zeros_like(x) if x is not None and wanted else None
             for x, wanted in zip((hidden, head, bias), ctx.needs_input_grad, strict=False)
         ]
-        nll, top = (torch.empty(len(labels), dtype=exact, device=hidden.device) for _ in "ab")
-        right = torch.empty(len(labels), dtype=torch.bool, device=hidden.device)
-        # what a teacher adds to the cross-entropy
-        added = torch.zeros_like(nll)
-        masked = torch.tensor([mask_id], device=hidden.device)
-        step = HEAD_ROWS if hidden.device.type == "cpu" else HEAD_ROWS_GPU
-        for first in range(0, len(labels), step):
-            rows = slice(first, first + step)
-            logits = functional.linear(hidden[rows], head, bias)
-            logits[:, mask_id] = -torch.inf
-            wanted = labels[rows, None]
-            # softmax is one pass where logsumexp takes four; the largest logit gives the sum back
-            probs = torch.softmax(logits, -1, dtype=exact)
-            best, surest = logits.max(-1), probs.amax(-1)
-            short = best.values.to(exact) - logits.gather(-1, wanted)[:, 0].to(exact)
-            nll[rows] = short - surest.log()
-            top[rows] = surest
-            right[rows] = best.indices == wanted[:, 0]
-            probs.scatter_add_(-1, wanted, torch.full_like(probs[:, :1], -1))
-            if teacher is not None:
-                heard, aims = teacher.says(rows, labels, mask_id, exact)
-                aims.scatter_add_(-1, labels[heard, None], torch.full_like(aims[:, :1], -1))
-                probs.index_add_(0, heard - first, aims, alpha=-teacher.share)
-                spread = logits[heard - first].to(exact).index_fill_(1, masked, 0)
-                added[heard] = -teacher.share * (aims * spread).sum(-1)
+        loss, nll, top = (torch.empty_like(weights) for _ in "abc")
+        right = torch.empty_like(labels, dtype=torch.bool)
+        for rows, lesson in _pieces(len(labels), teacher, hidden.device):
+            logits = _logits(hidden[rows], head, bias, mask_id)
+            taught, share = None, 0.0
+            if teacher is not None and lesson is not None:
+                taught = _logits(teacher.hidden[lesson], teacher.head, teacher.bias, mask_id)
+                share = teacher.share
+            loss[rows], nll[rows], top[rows], right[rows], by_logits = work(
+                logits, labels[rows], weights[rows], taught, share
+            )
             if any(slope is not None for slope in slopes):
-                probs.mul_(weights[rows, None].to(exact))
-                _add_slopes(slopes, probs, hidden[rows], head, rows)
+                _add_slopes(slopes, by_logits, hidden[rows], head, rows)
         ctx.save_for_backward(*slopes)
         ctx.mark_non_differentiable(nll, top, right)
-        return ((nll + added) * weights.to(exact)).sum(), nll, top, right
+        return (loss * weights).sum(), nll, top, right
 
     @staticmethod
     def backward(ctx: Any, *slopes: Any) -> tuple[torch.Tensor | None, ...]:
         saved = cast(tuple[torch.Tensor | None, ...], ctx.saved_tensors)
         grads = [None if x is None else x * slopes[0].to(x.dtype) for x in saved]
-        return (*grads, None, None, None, None)
+        return (*grads, None, None, None, None, None)
+
+
+def _pieces(
+    count: int, teacher: Teacher | None, device: torch.device
+) -> Iterator[tuple[torch.Tensor, slice | None]]:
+    """The rows in pieces: those of the teacher with their place in its rows, then the others."""
+    step = HEAD_ROWS if device.type == "cpu" else HEAD_ROWS_GPU
+    others = torch.ones(count, dtype=torch.bool, device=device)
+    if teacher is not None:
+        others[teacher.rows] = False
+        for first in range(0, len(teacher.rows), step):
+            lesson = slice(first, first + step)
+            yield teacher.rows[lesson], lesson
+    for rows in others.nonzero()[:, 0].split(step):
+        if len(rows):
+            yield rows, None
 
 
 def _add_slopes(
@@ -351,7 +400,7 @@ def _add_slopes(
     by_logits: torch.Tensor,
     hidden: torch.Tensor,
     head: torch.Tensor,
-    rows: slice,
+    rows: torch.Tensor,
 ) -> None:
     """Carry the loss's gradient by some rows' logits over to hidden, head and bias."""
     of_hidden, of_head, of_bias = slopes

@@ -23,7 +23,7 @@ from mars_core.models import catalog
 from mars_core.models.words import expanded, one_line
 
 Method = Literal["lora", "full"]
-Attention = Literal["sdpa", "flex"]
+Attention = Literal["sdpa", "eager", "flex"]
 
 CONFIG = "training.yaml"  # in a run's folder
 # what `resume` may find changed: none of it touches the steps already made
@@ -87,8 +87,9 @@ class TrainConfig:
     ar_weight, mask_weight: of L_AR and L_mask; 0 leaves one out (without masks: plain fine-tuning).
     ar_teacher: share of the original weights' prediction in the target of L_AR, where they would
         choose the label; keeps one-token decoding near the original (see `objective.Teacher`).
-    attention: "flex" needs a GPU. compile: torch.compile for the layers, faster after a minute or
-        so; needs a C++ compiler.
+    attention: "flex" needs a GPU; "eager", the formula itself, is the fastest on a CPU once it is
+        compiled. compile: torch.compile for the layers and the loss, faster after a minute or so;
+        needs a C++ compiler.
     max_length: in tokens; longer prompts are left out, longer answers cut. limit: examples taken
         from each source.
     batch_size: sequences per step, over all processes and `accumulate` forwards.

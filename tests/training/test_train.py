@@ -79,10 +79,12 @@ def test_a_run_learns_and_its_adapter_loads(config):
 @pytest.mark.skipif(shutil.which("g++") is None, reason="needs a C++ compiler")
 def test_compiled_layers_learn_the_same(config):
     """In bfloat16, in shapes that change; the layers decode as they are."""
-    config = replace(config, steps=3, log_steps=1, dtype="bfloat16", evaluate_tokens=4)
+    config = replace(
+        config, steps=3, log_steps=1, dtype="bfloat16", evaluate_tokens=4, ar_teacher=0.5
+    )
     plain = replace(config, out=config.out.with_name("plain"))
     run(plain, report=silent)
-    run(replace(config, compile=True), report=silent)
+    run(replace(config, compile=True, attention="eager"), report=silent)
     for ours, theirs in zip(log_of(config), log_of(plain), strict=True):
         for loss in ("ar_loss", "mask_loss"):
             assert ours[loss] == pytest.approx(theirs[loss], abs=0.03)
@@ -191,8 +193,7 @@ def test_the_teacher_is_the_model_before_training(config, method):
     longer = Example([10, 11, 12, 13, 20, 21, 22, 23, 24], start=4, finished=False)
     batch = build_batch([EXAMPLE, longer], [[Blocks(3, 1)], [Blocks(2)]], IDS)
     teacher = dual.lesson(batch.input_ids, batch.stream, batch.rows, batch.slots)
-    clean = batch.slots == 0
-    assert torch.equal(teacher.places >= 0, clean)
+    assert torch.equal(teacher.rows, (batch.slots == 0).nonzero()[:, 0])
     logits = torch.nn.functional.linear(teacher.hidden, teacher.head, teacher.bias)
     whole = torch.cat(
         [
@@ -200,7 +201,7 @@ def test_the_teacher_is_the_model_before_training(config, method):
             for ids, start in (([*EXAMPLE.ids, EOS_ID], 3), (longer.ids, 4))
         ]
     )
-    assert torch.allclose(logits[teacher.places[clean]], whole, atol=1e-5)
+    assert torch.allclose(logits, whole, atol=1e-5)
 
 
 @pytest.mark.parametrize("share", [0.0, 1.0])
@@ -270,7 +271,8 @@ def test_accumulated_parts_are_one_batch(config):
         for n in (1, 2)
     ]
     for name, wanted in runs[0].items():
-        assert torch.allclose(runs[1][name], wanted, atol=1e-5), name
+        # weights are written in bfloat16: a hair more or less may be the next number
+        assert torch.allclose(runs[1][name], wanted, atol=1e-5, rtol=2**-7), name
 
 
 def test_weights_of_zero(config):
