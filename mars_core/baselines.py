@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any, cast
 
 import torch
+from transformers import DynamicCache, StoppingCriteria
 
+from mars_core.cache import cache_argument
+from mars_core.config import DecodeConfig
+from mars_core.events import Committed, Done, Event, Prefill, Reason, Step
 from mars_core.models.load import LoadedModel
+from mars_core.stopwatch import Stopwatch
 
 
 @torch.inference_mode()
@@ -18,11 +24,12 @@ def transformers_generate(
     *,
     eos_ids: Sequence[int] = (),
     repetition_penalty: float = 1.0,
+    **options: Any,
 ) -> list[int]:
     """Greedy `generate` of transformers with its default KV cache; the new token ids.
 
     The mask token is suppressed, as in our own decoding. Without eos_ids the run has exactly
-    max_new_tokens tokens.
+    max_new_tokens tokens. options: more of `generate`'s own.
     """
     ids = torch.tensor([list(prompt)], device=loaded.device)
     mask_id = loaded.special.mask_id
@@ -36,5 +43,124 @@ def transformers_generate(
         suppress_tokens=None if mask_id is None else [mask_id],
         eos_token_id=list(eos_ids) or None,
         pad_token_id=0,
+        **options,
     )
     return [int(token) for token in output[0, len(prompt) :]]
+
+
+def watched_generate(
+    loaded: LoadedModel,
+    prompt: Sequence[int],
+    config: DecodeConfig,
+    stopwatch: Stopwatch,
+    *,
+    lookup: int | None = None,
+    stopped: Callable[[], bool] = lambda: False,
+) -> list[tuple[Event, float]]:
+    """`transformers_generate` as the events of a decode loop, each with its milliseconds.
+
+    lookup: candidates per forward of prompt lookup decoding (`prompt_lookup_num_tokens`). Its first
+    forward reads the prompt too; the whole of it counts as prefill then, and its step as no time.
+    Otherwise prefill is the prompt but its last token, as in our own loop. stopped: asked after
+    every forward. Of `config` everything greedy is followed.
+    """
+    watch = Watch(loaded, stopwatch, len(prompt), stopped)
+    options: dict[str, Any] = {"prompt_lookup_num_tokens": lookup}
+    prefill_ms = 0.0
+    if not lookup:
+        cache = options[cache_argument(loaded.model)] = DynamicCache(config=loaded.model.config)
+        prefill_ms = stopwatch.run(lambda: _prefill(loaded, prompt, cache))
+    if config.stop:
+        options |= {"stop_strings": list(config.stop), "tokenizer": loaded.tokenizer}
+    eos_ids = sorted(loaded.special.eos_ids)
+    with watch:
+        ids = transformers_generate(
+            loaded,
+            prompt,
+            config.max_new_tokens,
+            eos_ids=eos_ids,
+            repetition_penalty=config.repetition_penalty,
+            no_repeat_ngram_size=config.no_repeat_ngram_size,
+            stopping_criteria=[watch],
+            **options,
+        )
+    if lookup and watch.laps:
+        prefill_ms, watch.laps[0].ms = watch.laps[0].ms, 0.0
+    steps = list(_steps(watch.laps, ids, len(prompt)))
+    end = Done(0, _reason(ids, eos_ids, config, stopped()), len(ids), len(steps))
+    begin = Prefill(row=0, tokens=len(prompt) - 1, reused=0)
+    return [(begin, prefill_ms), *steps, (end, 0.0)]
+
+
+@dataclass(slots=True)
+class Lap:
+    """After a forward: new tokens so far, rows it was fed, its milliseconds."""
+
+    tokens: int
+    fed: int
+    ms: float
+
+
+class Watch(StoppingCriteria):
+    """Looks on while `generate` runs: what every forward was fed, and what was there after it."""
+
+    def __init__(
+        self,
+        loaded: LoadedModel,
+        stopwatch: Stopwatch,
+        prompt_tokens: int,
+        stopped: Callable[[], bool],
+    ) -> None:
+        self.laps: list[Lap] = []
+        self._model = cast(Any, loaded.model)
+        self._stopwatch = stopwatch
+        self._prompt_tokens = prompt_tokens
+        self._stopped = stopped
+        self._fed = 0
+
+    def __enter__(self) -> Watch:
+        self._hook = self._model.register_forward_pre_hook(self._count, with_kwargs=True)
+        self._lap = self._stopwatch.laps()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._hook.remove()
+
+    def _count(self, model: object, args: tuple[Any, ...], named: dict[str, Any]) -> None:
+        self._fed = int(named["input_ids"].shape[1])
+
+    def __call__(
+        self, input_ids: torch.LongTensor, scores: torch.FloatTensor, **options: Any
+    ) -> torch.BoolTensor:
+        tokens = input_ids.shape[1] - self._prompt_tokens
+        self.laps.append(Lap(tokens, self._fed, self._lap()))
+        ends = torch.full(input_ids.shape[:1], self._stopped(), device=input_ids.device)
+        return cast(torch.BoolTensor, ends)
+
+
+@torch.inference_mode()
+def _prefill(loaded: LoadedModel, prompt: Sequence[int], cache: DynamicCache) -> None:
+    if len(prompt) > 1:
+        ids = torch.tensor([list(prompt[:-1])], device=loaded.device)
+        named: dict[str, Any] = {cache_argument(loaded.model): cache}
+        loaded.model(input_ids=ids, use_cache=True, logits_to_keep=1, **named)
+
+
+def _steps(laps: Sequence[Lap], ids: Sequence[int], position: int) -> Iterator[tuple[Event, float]]:
+    """One step per forward that committed something; nothing of what is behind an EOS."""
+    done = 0
+    for forward, lap in enumerate(laps, 1):
+        tokens = tuple(Committed(token, "ar", 0) for token in ids[done : lap.tokens])
+        if tokens:
+            yield Step(0, forward, "one", 1.0, lap.fed, position + done, (), tokens, ()), lap.ms
+        done = lap.tokens
+
+
+def _reason(
+    ids: Sequence[int], eos_ids: Sequence[int], config: DecodeConfig, stopped: bool
+) -> Reason:
+    if ids and ids[-1] in eos_ids:
+        return "eos"
+    if len(ids) >= config.max_new_tokens:
+        return "length"
+    return "stopped" if stopped else "stop"

@@ -131,9 +131,7 @@ class Session:
         self._layers = [CursorLayer(self._cursors) for _ in range(model.config.num_hidden_layers)]
         self._cache = Cache(layers=list(self._layers))
         self._fed: Sequence[Sequence[int]] = ()
-        # transformers 5.24 renamed the argument; this is the only place that knows
-        parameters = inspect.signature(type(model).forward).parameters
-        self._cache_argument = "cache" if "cache" in parameters else "past_key_values"
+        self._cache_argument = cache_argument(model)
 
     @torch.inference_mode()
     def forward(
@@ -237,6 +235,12 @@ class Session:
             return mask
         lowest = torch.finfo(self.model.dtype).min
         return torch.zeros_like(mask, dtype=self.model.dtype).masked_fill_(~mask, lowest)
+
+
+def cache_argument(model: PreTrainedModel) -> str:
+    """What the model's forward calls its cache: transformers 5.24 renamed the argument."""
+    parameters = inspect.signature(type(model).forward).parameters
+    return "cache" if "cache" in parameters else "past_key_values"
 
 
 def common_prefix(a: Sequence[int], b: Sequence[int]) -> int:

@@ -55,6 +55,11 @@ class Engine:
         ids, prompt = self.encode(messages, config)
         return self._run(ids, prompt, config, control or LiveControl(config))
 
+    def forget(self) -> None:
+        """Empty the KV cache, so that the next prompt is computed as if it were the first."""
+        with self._turn:
+            self._session.rewind(0, 0)
+
     def encode(
         self, messages: Sequence[ChatTurn], config: DecodeConfig
     ) -> tuple[list[int], trace.Prompt]:

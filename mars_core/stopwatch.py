@@ -31,6 +31,19 @@ class Stopwatch:
         self._synchronize()
         return (self._clock() - start) * 1000
 
+    def laps(self) -> Callable[[], float]:
+        """A function that gives the milliseconds since it was last called, at first since now."""
+        self._synchronize()
+        last = self._clock()
+
+        def lap() -> float:
+            nonlocal last
+            self._synchronize()
+            before, last = last, self._clock()
+            return (last - before) * 1000
+
+        return lap
+
     def timed(self, items: Generator[T, None, None] | Iterator[T]) -> Iterator[tuple[T, float]]:
         """Yield (item, milliseconds it took to produce). Closing this closes `items`."""
         try:

@@ -10,12 +10,14 @@ from __future__ import annotations
 import io
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import IO, Annotated, Any, Literal
+from typing import IO, Annotated, Any, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from mars_core.config import MAX_SEED
 from mars_core.errors import MarsError
+
+T = TypeVar("T")
 
 VERSION: Literal[1] = 1
 MAX_BYTES = 64 * 2**20
@@ -287,8 +289,12 @@ def dump_record(record: AnyRecord) -> str:
 
 def parse_record(line: str | bytes, number: int = 1) -> AnyRecord:
     """The record of one line; `number` is named in the TraceError if it is not one."""
+    return _parse(line, number, _ADAPTER)
+
+
+def _parse(line: str | bytes, number: int, adapter: TypeAdapter[T]) -> T:
     try:
-        return _ADAPTER.validate_json(line)
+        return adapter.validate_json(line)
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
         place = ".".join(str(part) for part in first["loc"])
@@ -298,8 +304,13 @@ def parse_record(line: str | bytes, number: int = 1) -> AnyRecord:
 
 def write_trace(path: Path, records: Iterable[AnyRecord]) -> None:
     """Write records as JSON Lines (UTF-8)."""
+    write_lines(path, map(dump_record, records))
+
+
+def write_lines(path: Path, lines: Iterable[str]) -> None:
+    """Write lines, which have no newline of their own."""
     with path.open("w", encoding="utf-8", newline="\n") as file:
-        file.writelines(dump_record(record) + "\n" for record in records)
+        file.writelines(line + "\n" for line in lines)
 
 
 def read_trace(source: Path | bytes) -> list[AnyRecord]:
@@ -309,14 +320,24 @@ def read_trace(source: Path | bytes) -> list[AnyRecord]:
     no error. Raises TraceError, naming the line, for anything that is not a trace, and for one
     over MAX_BYTES or MAX_RECORDS.
     """
+    found = []
+    for number, record in enumerate(read_records(source, _ADAPTER), 1):
+        if isinstance(record, Header) != (number == 1):
+            raise TraceError(f"trace line {number}: the header belongs on line 1, and only there")
+        found.append(record)
+    return found
+
+
+def read_records(source: Path | bytes, adapter: TypeAdapter[T]) -> Iterator[T]:
+    """The records of a file, one line after the other; TraceError as `read_trace` raises it."""
     try:
         with io.BytesIO(source) if isinstance(source, bytes) else source.open("rb") as file:
-            return list(_parse_lines(file))
+            yield from _parse_lines(file, adapter)
     except (OSError, ValueError) as error:  # ValueError: a path with a null byte
         raise TraceError(f"cannot read the trace: {_one_line(str(error))}") from None
 
 
-def _parse_lines(file: IO[bytes]) -> Iterator[AnyRecord]:
+def _parse_lines(file: IO[bytes], adapter: TypeAdapter[T]) -> Iterator[T]:
     left = MAX_BYTES
     number = 0
     while line := file.readline(left + 1):
@@ -325,10 +346,7 @@ def _parse_lines(file: IO[bytes]) -> Iterator[AnyRecord]:
         if left < 0 or number > MAX_RECORDS:
             limit = f"{MAX_BYTES // 2**20} MiB or {MAX_RECORDS} lines"
             raise TraceError(f"trace line {number}: a trace is at most {limit}")
-        record = parse_record(line, number)
-        if isinstance(record, Header) != (number == 1):
-            raise TraceError(f"trace line {number}: the header belongs on line 1, and only there")
-        yield record
+        yield _parse(line, number, adapter)
     if number == 0:
         raise TraceError("the trace is empty: line 1 must be its header")
 

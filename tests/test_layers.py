@@ -21,6 +21,7 @@ LAYERS = [
     {"acceptance", "cache", "text", "chat", "sampling", "terminal"},
     {"decode", "reference", "models", "about"},
     {"engine", "baselines", "answers"},
+    {"race"},
     {"training", "evaluation"},
     {"ui"},
     {"cli"},
@@ -46,6 +47,10 @@ NO_TORCH = (
     "training.budget",
     "training.checkpoint",
     "training.progress",
+    "race.records",
+    "race.settings",
+    "race.verdict",
+    "race.measure",
     "evaluation.bootstrap",
     "evaluation.settings",
 )

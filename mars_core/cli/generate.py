@@ -24,21 +24,32 @@ if TYPE_CHECKING:
 
 def add_commands(commands: Commands) -> None:
     generate = commands.add_parser("generate", help="answer a prompt", allow_abbrev=False)
-    generate.add_argument("prompt", help="the user's message")
-    generate.add_argument("--system", help="system prompt (default: the model's own)")
+    add_prompt(generate)
     add_model_arguments(generate)
     add_decode_arguments(generate)
     generate.add_argument("--json", action="store_true", help="print the trace as JSON Lines")
     generate.set_defaults(run=run_generate)
 
 
-def run_generate(args: argparse.Namespace) -> int:
-    """Stream one answer, coloured, or its trace."""
-    config = config_from(args)
+def add_prompt(parser: argparse.ArgumentParser) -> None:
+    """What is to be answered."""
+    parser.add_argument("prompt", help="the user's message")
+    parser.add_argument("--system", help="system prompt (default: the model's own)")
+
+
+def messages_from(args: argparse.Namespace) -> list[Turn]:
+    """The conversation of `add_prompt`. Raises MarsError for what cannot be one."""
     messages = [Turn(role="user", content=args.prompt)]
     if args.system is not None:
         messages.insert(0, Turn(role="system", content=args.system))
-    check_messages(messages)  # before the model is loaded for nothing
+    check_messages(messages)
+    return messages
+
+
+def run_generate(args: argparse.Namespace) -> int:
+    """Stream one answer, coloured, or its trace."""
+    config = config_from(args)
+    messages = messages_from(args)  # before the model is loaded for nothing
     loaded = load_model(args)
 
     from mars_core import trace

@@ -1,0 +1,127 @@
+"""`mars race`: the same prompt in several ways, one after the other, and what it comes to."""
+
+from __future__ import annotations
+
+import argparse
+import io
+import sys
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, get_args
+
+from mars_core.cli.arguments import (
+    Commands,
+    add_decode_arguments,
+    add_model_arguments,
+    config_from,
+    load_model,
+)
+from mars_core.cli.generate import add_prompt, messages_from, print_stream
+from mars_core.errors import MarsError
+from mars_core.race.settings import LaneName, RaceConfig
+
+if TYPE_CHECKING:
+    from mars_core.race.lanes import Racer
+    from mars_core.race.records import AnyRaceRecord
+
+
+def add_commands(commands: Commands) -> None:
+    default = RaceConfig()
+    race = commands.add_parser(
+        "race",
+        help="answer a prompt in several ways and compare them",
+        description="Each lane is measured alone, all in turn for every repeat.",
+        allow_abbrev=False,
+    )
+    add_prompt(race)
+    lanes = " ".join(default.lanes)
+    race.add_argument("--lanes", nargs="+", choices=get_args(LaneName), help=f"({lanes})")
+    race.add_argument(
+        "--second-tau",
+        type=float,
+        default=default.second_tau,
+        help="of the lane second (%(default)s)",
+    )
+    race.add_argument(
+        "--repeats", type=int, default=default.repeats, help="runs of each lane (%(default)s)"
+    )
+    add_model_arguments(race)
+    add_decode_arguments(race)
+    output = race.add_mutually_exclusive_group()
+    output.add_argument("--json", action="store_true", help="print the recording as JSON Lines")
+    output.add_argument("--out", type=Path, help="write the recording to this file too")
+    race.set_defaults(run=run_race, lanes=default.lanes)
+
+
+def run_race(args: argparse.Namespace) -> int:
+    """Race; the texts as they come and a table, or the recording."""
+    config = RaceConfig(config_from(args), tuple(args.lanes), args.second_tau, args.repeats)
+    messages = messages_from(args)  # before the model is loaded for nothing
+    if args.out is not None and not args.out.parent.is_dir():
+        raise MarsError(f"{args.out}: its folder does not exist")
+
+    from mars_core.control import LiveControl
+    from mars_core.race import records
+
+    racer = load_racer(args)
+    recorded = racer.race(messages, config, LiveControl(config.decode))
+    if args.json:
+        if isinstance(sys.stdout, io.TextIOWrapper):
+            sys.stdout.reconfigure(encoding="utf-8")
+        for record in recorded:
+            print(records.dump_record(record), flush=True)
+        return 0
+    kept: list[AnyRaceRecord] = []
+    show(_keeping(recorded, kept))
+    if args.out is not None:
+        records.write_race(args.out, kept)
+    return 0
+
+
+def load_racer(args: argparse.Namespace) -> Racer:
+    """The racer that the flags of `add_model_arguments` describe."""
+    loaded = load_model(args)
+
+    from mars_core.engine import Engine
+    from mars_core.race.lanes import Racer
+
+    original = argparse.Namespace(**{**vars(args), "adapter": "none"})
+    return Racer(Engine(loaded), lambda: Engine(load_model(original)))
+
+
+def _keeping(
+    records: Iterable[AnyRaceRecord], kept: list[AnyRaceRecord]
+) -> Iterator[AnyRaceRecord]:
+    for record in records:
+        kept.append(record)
+        yield record
+
+
+def show(recorded: Iterable[AnyRaceRecord]) -> None:
+    """The lanes' texts on stdout as they come, then the verdict; progress on stderr."""
+    from mars_core.race import records
+    from mars_core.race.table import table
+
+    header: records.RaceRecord | None = None
+    verdict: records.VerdictRecord | None = None
+    for record in recorded:
+        match record:
+            case records.RaceRecord():
+                header = record
+            case records.LaneRecord():
+                assert header is not None
+                info = header.lanes[record.lane]
+                print(f"\n— {info.name}: {info.about}", flush=True)
+            case records.TimingRecord():
+                assert header is not None
+                name = header.lanes[record.lane].name
+                print(
+                    f"repeat {record.repeat + 1}, {name}: {record.decode_ms / 1000:.2f} s",
+                    file=sys.stderr,
+                )
+            case records.VerdictRecord():
+                verdict = record
+            case _:
+                print_stream(iter([record]))
+    if header is not None and verdict is not None:
+        print("\n" + table(header, verdict))

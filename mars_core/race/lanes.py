@@ -1,0 +1,134 @@
+"""What can take part in a race: our decoder in its modes, and others on the same weights."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from mars_core import trace
+from mars_core.baselines import watched_generate
+from mars_core.chat import ChatTurn
+from mars_core.config import DecodeConfig
+from mars_core.control import Control, LiveSettings
+from mars_core.engine import Engine, Recorder, header
+from mars_core.errors import MarsError
+from mars_core.race.measure import Entrant, race
+from mars_core.race.records import AnyRaceRecord
+from mars_core.race.settings import LaneName, RaceConfig
+from mars_core.text import Detokenizer, TokenText
+
+LOOKUP_TOKENS = 10  # candidates per forward, what transformers' own documentation uses
+
+
+@dataclass(frozen=True, slots=True)
+class Fixed:
+    """The control of one lane: its own settings, and the race's stop."""
+
+    config: DecodeConfig
+    control: Control
+
+    def read(self) -> LiveSettings:
+        return LiveSettings(self.config.mode, self.config.tau, self.control.read().stop)
+
+
+class Racer:
+    """Runs races with one engine, and with another for the weights without their adapter.
+
+    original: loads that other engine, when a race first wants it.
+    """
+
+    def __init__(self, engine: Engine, original: Callable[[], Engine]) -> None:
+        self._engine = engine
+        self._load_original = original
+        self._original: Engine | None = None
+
+    def race(
+        self, messages: Sequence[ChatTurn], config: RaceConfig, control: Control
+    ) -> Iterator[AnyRaceRecord]:
+        """Race as `config` says; the records as they come. Raises MarsError at once."""
+        for lane in config.lanes:
+            self._engine.encode(messages, self._settings(lane, config))
+        if "original" in config.lanes and self._engine.loaded.adapter is None:
+            raise MarsError("these weights have no adapter: the lane original would be ar again")
+        return self._race(messages, config, control)
+
+    def _race(
+        self, messages: Sequence[ChatTurn], config: RaceConfig, control: Control
+    ) -> Iterator[AnyRaceRecord]:
+        entrants = [self._entrant(name, messages, config) for name in config.lanes]
+        yield from race(entrants, config.repeats, control)
+
+    def _settings(self, lane: LaneName, config: RaceConfig) -> DecodeConfig:
+        if lane == "mars":
+            return config.decode
+        if lane == "second":
+            return replace(config.decode, mode="tau", tau=config.second_tau)
+        return replace(config.decode, mode="one")
+
+    def _entrant(self, lane: LaneName, messages: Sequence[ChatTurn], config: RaceConfig) -> Entrant:
+        settings = self._settings(lane, config)
+        engine = self._engine
+        if lane == "original":
+            engine = self._original = self._original or self._load_original()
+        name, about = described(lane, settings)
+        if lane in ("generate", "lookup"):
+            lookup = LOOKUP_TOKENS if lane == "lookup" else None
+            return Entrant(
+                name,
+                about,
+                lambda control: baseline_trace(engine, messages, settings, control, lookup),
+            )
+
+        def run(control: Control) -> Iterator[trace.AnyRecord]:
+            engine.forget()
+            return engine.generate(messages, settings, Fixed(settings, control))
+
+        return Entrant(name, about, run)
+
+
+def described(lane: LaneName, settings: DecodeConfig) -> tuple[str, str]:
+    """A lane's name and a sentence about it."""
+    slots = f"{settings.slots} slots per forward"
+    return {
+        "ar": ("AR", "One token per forward, the same weights."),
+        "mars": (f"MARS, tau {settings.tau:g}", f"The same weights, {slots}."),
+        "second": (f"MARS, tau {settings.tau:g}", f"The same weights, {slots}."),
+        "original": ("Original AR", "One token per forward, the weights before MARS training."),
+        "generate": (
+            "transformers",
+            "`generate` of transformers with its KV cache, the same weights.",
+        ),
+        "lookup": (
+            "Prompt lookup",
+            "`generate` of transformers, which looks for what comes next in what was said before. "
+            "Its first forward also reads the prompt, and is counted as prefill.",
+        ),
+    }[lane]
+
+
+def baseline_trace(
+    engine: Engine,
+    messages: Sequence[ChatTurn],
+    config: DecodeConfig,
+    control: Control,
+    lookup: int | None,
+) -> Iterator[trace.AnyRecord]:
+    """The trace of transformers' greedy `generate`; all of it at once, when it is done.
+
+    lookup: candidates per forward of prompt lookup decoding; None: one token per forward.
+    """
+    loaded = engine.loaded
+    ids, prompt = engine.encode(messages, config)
+    engine.warm_up(config)
+    recorder = Recorder(TokenText(loaded.tokenizer), Detokenizer(loaded.tokenizer))
+    yield header(loaded, prompt, config)
+    events = watched_generate(
+        loaded,
+        ids,
+        config,
+        engine.stopwatch,
+        lookup=lookup,
+        stopped=lambda: control.read().stop,
+    )
+    for event, ms in events:
+        yield recorder.record(event, ms)
