@@ -17,6 +17,9 @@ def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
     """The command line; heavy imports come after it, so that --help is quick."""
     parser = argparse.ArgumentParser(prog="app.py", description=__doc__, allow_abbrev=False)
     add_model_arguments(parser)
+    parser.add_argument(
+        "--replay-only", action="store_true", help="show recordings; no model is loaded"
+    )
     parser.add_argument("--host", default="127.0.0.1", help="address to bind to (%(default)s)")
     parser.add_argument("--port", type=int, default=7860, help="port to bind to (%(default)s)")
     return parser.parse_args(arguments)
@@ -27,7 +30,10 @@ def main(arguments: list[str] | None = None) -> int:
     args = parse_arguments(arguments)
     try:
         check_range("port", args.port, 0, 65535, whole=True)
-        serve(args)
+        if args.replay_only:
+            serve_recordings(args)
+        else:
+            serve(args)
     except MarsError as error:
         print(f"app.py: {error}", file=sys.stderr)
         return 2
@@ -40,17 +46,28 @@ def serve(args: argparse.Namespace) -> None:
     """Open the page first, since that is quick; load the model while it is already there."""
     check_known(args.model)
 
+    from mars_core.export.recording import shipped_recordings
     from mars_core.ui.demo import build_demo, launch
 
     thread = ModelThread()
     opened = threading.Event()
     thread.submit(opened.wait)  # two heavy imports at once would only delay the page
     engine = thread.submit(lambda: threaded_engine(args, thread))
-    demo = build_demo(engine, args.model)
+    demo = build_demo(engine, args.model, next(iter(shipped_recordings().values()), ""))
     print(f"MARS Studio: {launch(demo, args.host, args.port)} (Ctrl-C ends it)", file=sys.stderr)
     opened.set()
     loaded = engine.result().loaded
     print(f"{loaded.name}: {loaded.dtype_name}, {loaded.dtype_reason}", file=sys.stderr)
+    demo.block_thread()
+
+
+def serve_recordings(args: argparse.Namespace) -> None:
+    """The page without a model, and without torch."""
+    from mars_core.export.recording import shipped_recordings
+    from mars_core.ui.demo import build_replay_demo, launch
+
+    demo = build_replay_demo(shipped_recordings())
+    print(f"MARS Studio: {launch(demo, args.host, args.port)} (Ctrl-C ends it)", file=sys.stderr)
     demo.block_thread()
 
 

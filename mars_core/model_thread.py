@@ -37,6 +37,12 @@ class Generates(Protocol):
     ) -> Iterator[AnyRecord]: ...
 
 
+class Races(Protocol):
+    """What a page needs of `mars_core.race.lanes.Racer`."""
+
+    def race(self, messages: Sequence[Message], config: Any, control: Control) -> Iterator[Any]: ...
+
+
 class ModelThread:
     """Does what it is given, one thing after the other; ends with the program, also in mid-work."""
 
@@ -60,12 +66,13 @@ class ModelThread:
 
 
 class ThreadedEngine:
-    """An engine whose forwards all run in one thread, whoever reads its records."""
+    """An engine whose forwards all run in one thread, whoever reads its records; and its races."""
 
-    def __init__(self, engine: Generates, thread: ModelThread) -> None:
+    def __init__(self, engine: Generates, racer: Races, thread: ModelThread) -> None:
         self.loaded = engine.loaded
         self.encode = engine.encode
         self._engine = engine
+        self._racer = racer
         self._thread = thread
 
     def generate(
@@ -77,9 +84,13 @@ class ThreadedEngine:
         """As `Engine.generate`: bad input raises at once, closing ends the run at once."""
         return self._read(self._engine.generate(messages, config, control))
 
-    def _read(self, records: Iterator[AnyRecord]) -> Iterator[AnyRecord]:
+    def race(self, messages: Sequence[Message], config: Any, control: Control) -> Iterator[Any]:
+        """As `Racer.race`, likewise."""
+        return self._read(self._racer.race(messages, config, control))
+
+    def _read(self, records: Iterator[T]) -> Iterator[T]:
         def close() -> None:
-            cast(Generator[AnyRecord, None, None], records).close()
+            cast(Generator[T, None, None], records).close()
 
         try:
             while record := self._thread.submit(lambda: next(records, None)).result():

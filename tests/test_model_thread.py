@@ -44,7 +44,7 @@ def test_results_and_errors_come_back_in_order():
 def test_records_are_those_of_the_engine_and_made_in_the_thread():
     plain = ScriptedEngine(PASSES)
     engine = Watched(PASSES)
-    threaded = ThreadedEngine(engine, ModelThread())
+    threaded = ThreadedEngine(engine, None, ModelThread())
     assert threaded.loaded is engine.loaded
     said = conversation("Why?")
     assert list(threaded.generate(said, CONFIG)) == list(plain.generate(said, CONFIG))
@@ -53,7 +53,7 @@ def test_records_are_those_of_the_engine_and_made_in_the_thread():
 
 def test_closing_ends_the_run_in_the_thread_too():
     engine = Watched([["a"]] * 50)
-    records = ThreadedEngine(engine, ModelThread()).generate(conversation("Why?"), CONFIG)
+    records = ThreadedEngine(engine, None, ModelThread()).generate(conversation("Why?"), CONFIG)
     next(records)
     next(records)
     assert engine.running == 1
@@ -68,6 +68,6 @@ def test_bad_input_raises_before_the_first_record():
             self.encode(messages, config)
             return super().generate(messages, config, control)
 
-    threaded = ThreadedEngine(Refuses([], error="the prompt is too long"), ModelThread())
+    threaded = ThreadedEngine(Refuses([], error="the prompt is too long"), None, ModelThread())
     with pytest.raises(MarsError, match="too long"):
         threaded.generate(conversation("Why?"), CONFIG)

@@ -10,6 +10,7 @@ from functools import partial
 import pytest
 
 from mars_core import cli
+from mars_core.chromium import find_chromium
 from mars_core.errors import MarsError
 from mars_core.evaluation import page, page_browser, page_client
 from mars_core.evaluation.measure import PROMPT, Conditions, Timing
@@ -19,7 +20,7 @@ from tests.tiny import tiny_checkpoint, tiny_llama
 from tests.ui.scripted import EOS, ScriptedEngine
 
 PASSES = [["Rain", " falls"], [" down"], [".", EOS]]
-CHROMIUM = page_browser.find_chromium()
+CHROMIUM = find_chromium()
 
 
 @pytest.fixture(scope="module")

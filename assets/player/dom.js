@@ -15,7 +15,8 @@ const button = (label, className, onClick) => {
   return node;
 };
 
-const short = (number) => String(Number(number.toFixed(2)));
+// settings of a trace may be anything: what is no number reads as NaN
+const short = (number) => String(Number(Number(number).toFixed(2)));
 const plural = (count, word) => `${count} ${word}${count === 1 ? "" : "s"}`;
 const setting = ({ mode, tau }) => (mode === "one" ? "one token" : `tau ${short(tau)}`);
 

@@ -11,14 +11,30 @@ const createFeed = ({ onRecords, onPage, onGap }) => {
   let taken = 0; // how many of its lines were read
   let deaf = false; // a run was called off before it had a name: whatever comes next is not wanted
   const unwanted = new Set();
-  let queue = []; // lines that are not drawn yet
+  let queue = []; // what is not seen to yet: lines of a trace, and messages of the page
 
   const forget = () => ([name, taken, queue] = [null, 0, []]);
   // a whole long run at once would keep the page from answering for a while
   const drain = () => {
-    const lines = queue.splice(0, AT_ONCE);
+    const some = queue.splice(0, AT_ONCE);
     if (queue.length) setTimeout(drain);
-    if (lines.length) onRecords(lines.map((line) => JSON.parse(line)));
+    let records = [];
+    const draw = () => {
+      if (records.length) onRecords(records);
+      records = [];
+    };
+    for (const item of some) {
+      if (typeof item === "string") records.push(JSON.parse(item));
+      else {
+        draw();
+        onPage(item);
+      }
+    }
+    draw();
+  };
+  const add = (...items) => {
+    queue.push(...items);
+    if (queue.length === items.length) drain();
   };
   const take = (lines, run, at) => {
     if (deaf) unwanted.add(run);
@@ -27,8 +43,7 @@ const createFeed = ({ onRecords, onPage, onGap }) => {
     if (run !== name || at > taken) return onGap();
     const fresh = lines.slice(taken - at);
     taken += fresh.length;
-    queue.push(...fresh);
-    if (queue.length === fresh.length) drain();
+    if (fresh.length) add(...fresh);
   };
   return {
     forget,
@@ -44,7 +59,7 @@ const createFeed = ({ onRecords, onPage, onGap }) => {
       if (!lines[0].startsWith('{"type":"page"')) return take(lines, lines[0], 0);
       const message = JSON.parse(lines.shift());
       if (message.state === "waiting") deaf = false;
-      if (message.state !== "trace") onPage(message);
+      if (message.state !== "trace") add(message);
       else if (lines.length) take(lines, message.run, message.at);
     },
   };

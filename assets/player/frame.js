@@ -39,8 +39,8 @@ const spacesToggle = (root) => {
   return toggle;
 };
 
-// press: what the buttons do, by name.
-const createFrame = (root, press) => {
+// strip: what replays a run. menu: of exports. press: what the buttons do, by name.
+const createFrame = (root, strip, menu, press) => {
   const values = {};
   const notice = Object.assign(make("p", "mars-notice"), { role: "alert" });
   const copyChat = button("Copy chat", "mars-chat", press.copyChat);
@@ -54,11 +54,13 @@ const createFrame = (root, press) => {
   Object.assign(stream, { tabIndex: 0, role: "region", ariaLabel: label });
   const status = make("p", "mars-status");
   const follow = button("Latest ↓", "mars-follow", press.follow);
-  const bar = make("div", "mars-bar", status, follow, button("Save trace", "mars-save", press.save));
-  const card = make("div", "mars-card", notice, tools, stream, bar);
+  const bar = make("div", "mars-bar", status, follow, button("Save trace", "mars-save", press.save),
+    menu);
+  const card = make("div", "mars-card", notice, tools, stream, strip, bar);
   const chart = make("div", "mars-chart");
   const live = Object.assign(make("div", "mars-hidden mars-live"), { ariaLive: "polite" });
   root.classList.add("mars");
-  root.replaceChildren(numberList(values), card, ...legendLists(), chart, live);
-  return { values, notice, copyChat, talk, copy, stream, status, follow, chart, live };
+  const facts = make("div");
+  root.replaceChildren(numberList(values), card, ...legendLists(), chart, facts, live);
+  return { facts, values, notice, copyChat, talk, copy, stream, status, follow, chart, live };
 };

@@ -2,8 +2,9 @@
 // it belongs to. Its parts are in the other files of this folder; text from a trace reaches the page
 // as text nodes alone.
 //
-// const player = createPlayer(root, { plotly, figure }). With both options there is a plot under the
-// stream: plotly() promises the library, figure is the plot's skeleton. What a player can do:
+// const player = createPlayer(root, { plotly, figure, server, still }). With plotly and figure there is
+// a plot under the stream: plotly() promises the library, figure is the plot's skeleton. server: see
+// exportMenu; still: a page that only replays. What a player can do:
 //   feed(text)   the whole trace so far, or the page's own line (see feed.js): what is new is drawn
 //   reset()      forget everything that is drawn
 //   startOver()  a new conversation; what still comes of a run that is going on is ignored
@@ -11,16 +12,21 @@
 //   again()      { prompt, history } that repeat the last turn, or null
 //   editing      text of the turn that is being edited, or null
 //   records      of the latest run
+//   play(), seek(ms), length, position: of its replay, see strip.js
 // Events on root: mars-state (detail: the state), mars-gap (the whole trace is needed), mars-again
 // (Regenerate), mars-edit (detail: the turn's text), mars-over (New chat).
 const createPlayer = (root, options = {}) => {
   const NEAR_END = 48; // px from the bottom that still count as following
   const tell = (name, detail) => root.dispatchEvent(new CustomEvent(name, { bubbles: true, detail }));
-  const ui = createFrame(root, {
+  const strip = createStrip(root, onMove);
+  const what = () => ({ records: run.records, kind: "trace", view });
+  const menu = exportMenu(what, options.server ?? null, (words) => (ui.status.textContent = words));
+  root.dataset.still = options.still ? "on" : "off";
+  const ui = createFrame(root, strip.node, menu, {
     copyChat: () => copied(ui.copyChat, turns.asText()),
     copy: () => copied(ui.copy, turns.last.answer),
     again: () => tell("mars-again"),
-    save: () => saveTrace(run.records),
+    save: () => saveLines(run.records, "trace"),
     follow: () => scrollToEnd(),
     newChat() {
       startOver();
@@ -28,6 +34,8 @@ const createPlayer = (root, options = {}) => {
     },
   });
   let run = null; // the latest one
+  let timeline = timelineOf([]); // of that run, once it is over
+  let drawn = 0; // how many of its records
   let rest = null; // what to go back to where a run that was waited for never comes
   const turns = createTurns(ui.talk, edit);
   const chart = createChart(ui.chart, options, () => run?.records ?? [], { onHover, onPick });
@@ -61,6 +69,8 @@ const createPlayer = (root, options = {}) => {
     turns.clear();
     [run, rest] = [null, null];
     chart.reset();
+    strip.unload();
+    ui.facts.replaceChildren();
     ui.notice.textContent = "";
     ui.status.textContent = statusOf(run);
     showNumbers();
@@ -87,9 +97,11 @@ const createPlayer = (root, options = {}) => {
 
   function begin(header) {
     reader.hide();
+    strip.unload(); // which draws the last run to its end
     run = createRun(header, turns.begin(header.prompt?.messages ?? []), turns.tokens);
     chart.reset();
     ui.notice.textContent = "";
+    ui.facts.replaceChildren(factsOf(header));
     ui.live.textContent = "Generating.";
     setState("running");
   }
@@ -101,6 +113,7 @@ const createPlayer = (root, options = {}) => {
       else takeRecord(run, record);
       chart.add(record);
     }
+    drawn = run.records.length;
     showNumbers();
     showProgress(records.includes(run.done));
     chart.draw();
@@ -119,11 +132,35 @@ const createPlayer = (root, options = {}) => {
     if (!ended) return;
     ui.live.textContent = ui.status.textContent;
     setState(state);
+    offerReplay();
   }
 
-  // a run was asked for (waiting), called off (idle), refused (error), or it broke off (failed)
+  function offerReplay() {
+    timeline = timelineOf(run.records);
+    strip.load([timeline]);
+  }
+
+  // The latest run as it was at a position of the strip.
+  function onMove(position, playing) {
+    if (!run) return;
+    const count = countUpTo(timeline.times, position + 1e-6);
+    if (count === drawn || root.dataset.state === "running") return;
+    reader.hide();
+    if (count < drawn) [run, drawn] = [rewound(run), 1];
+    while (drawn < count) drawRecord(run, run.records[drawn++]);
+    showNumbers();
+    ui.status.textContent = statusOf(run);
+    chart.light(playing || !run.done ? run.totals.forwards : null);
+    if (playing) scrollToEnd();
+    showFollow();
+  }
+
+  // a run was asked for (waiting), called off (idle), refused (error), it broke off (failed), its recording
+  // is over (cut: if it lacks its end), or there is something to say about what is shown (note)
   function onPage({ state, text }) {
     const before = root.dataset.state;
+    if (state === "cut" && before !== "running") return;
+    if (state === "note") return void (ui.status.textContent = text);
     if (state === "waiting") {
       if (before !== "waiting") rest = { state: before, status: ui.status.textContent };
       turns.edit(null);
@@ -135,9 +172,10 @@ const createPlayer = (root, options = {}) => {
     if (before === "waiting") {
       ui.status.textContent = rest.status;
       setState(rest.state);
-    } else if (before === "running" && state === "failed") {
+    } else if (before === "running" && (state === "failed" || state === "cut")) {
       ui.status.textContent = "The run broke off.";
       setState("stopped");
+      offerReplay();
     }
   }
 
@@ -153,7 +191,8 @@ const createPlayer = (root, options = {}) => {
   }
 
   clear();
-  return {
+  const view = {
+    node: root,
     feed: feed.feed,
     reset() {
       feed.forget();
@@ -162,17 +201,12 @@ const createPlayer = (root, options = {}) => {
     startOver,
     history: turns.history,
     again: turns.again,
+    play: strip.play,
+    seek: strip.seek,
+    get length() { return strip.length; },
+    get position() { return strip.position; },
     get editing() { return turns.edited?.question ?? null; },
     get records() { return run?.records ?? []; },
   };
-};
-
-// As it came: no number of a trace is too large for JavaScript.
-const saveTrace = (records) => {
-  const lines = records.map((record) => `${JSON.stringify(record)}\n`);
-  const link = make("a");
-  link.href = URL.createObjectURL(new Blob(lines, { type: "application/jsonl" }));
-  link.download = `mars-trace-${records[0].created.replace(/[^0-9A-Za-z]+/g, "-")}.jsonl`;
-  link.click();
-  setTimeout(() => URL.revokeObjectURL(link.href), 1000);
+  return view;
 };

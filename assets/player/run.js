@@ -18,9 +18,23 @@ const createRun = (header, turn, tokens) => ({
 });
 
 // a record this player does not know, or another row's, is kept but not drawn
+const drawRecord = (run, record) => {
+  if (!record.row) TAKERS[record.type]?.(run, record, chunkOf(run.turn.text));
+};
+
 const takeRecord = (run, record) => {
   run.records.push(record);
-  if (!record.row) TAKERS[record.type]?.(run, record, chunkOf(run.turn.text));
+  drawRecord(run, record);
+  if (record.row) return;
+  if (record.type === "step") for (const { text } of record.tokens) run.turn.answer += text;
+  if (record.type === "done") run.turn.answer += record.tail ?? "";
+};
+
+// The same run with nothing of it drawn yet; the answer of its turn stays what it is.
+const rewound = ({ records, turn, tokens }) => {
+  turn.text.replaceChildren();
+  tokens.length = turn.first;
+  return { ...createRun(records[0], turn, tokens), records };
 };
 
 const TAKERS = {
@@ -58,7 +72,6 @@ const TAKERS = {
     const entries = record.tokens.map((token, i) => entryOf(token, record, run.tokens.length + i));
     run.tokens.push(...entries);
     run.passes.set(record.forward, { record, entries });
-    for (const { token } of entries) run.turn.answer += token.text;
     const atoms = atomsOf(entries, run.cut);
     if (entries.length > 1) drawPass(atoms, entries.length, run.tints++, into);
     else for (const atom of atoms) into.append(...drawAtom(atom));
@@ -66,7 +79,6 @@ const TAKERS = {
   },
   done(run, record, into) {
     if (record.tail) into.append(record.tail);
-    run.turn.answer += record.tail ?? "";
     run.totals.ms = record.decode_ms;
     run.done = record;
   },

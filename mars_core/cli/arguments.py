@@ -13,8 +13,10 @@ from mars_core.models import catalog
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
+    from mars_core.engine import Engine
     from mars_core.model_thread import ModelThread, ThreadedEngine
     from mars_core.models.load import LoadedModel
+    from mars_core.race.lanes import Racer
 
 T = TypeVar("T", bound="DataclassInstance")
 # what `add_subparsers` returns; its class has no public name
@@ -130,14 +132,24 @@ def load_model(args: argparse.Namespace) -> LoadedModel:
         )
 
 
-def threaded_engine(args: argparse.Namespace, thread: ModelThread) -> ThreadedEngine:
-    """A page's engine, ready for its settings; everything it computes is done in `thread`, which
-    has to run this too."""
+def load_racer(args: argparse.Namespace) -> tuple[Engine, Racer]:
+    """An engine for the model that the flags describe, and what races it."""
     loaded = load_model(args)
 
     from mars_core.engine import Engine
+    from mars_core.race.lanes import Racer
+
+    original = argparse.Namespace(**{**vars(args), "adapter": "none"})
+    engine = Engine(loaded)
+    return engine, Racer(engine, lambda: Engine(load_model(original)))
+
+
+def threaded_engine(args: argparse.Namespace, thread: ModelThread) -> ThreadedEngine:
+    """A page's engine, ready for its settings; everything it computes is done in `thread`, which
+    has to run this too."""
+    engine, racer = load_racer(args)
+
     from mars_core.model_thread import ThreadedEngine
 
-    engine = Engine(loaded)
     engine.warm_up(DecodeConfig())
-    return ThreadedEngine(engine, thread)
+    return ThreadedEngine(engine, racer, thread)

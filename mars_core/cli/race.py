@@ -14,14 +14,13 @@ from mars_core.cli.arguments import (
     add_decode_arguments,
     add_model_arguments,
     config_from,
-    load_model,
+    load_racer,
 )
 from mars_core.cli.generate import add_prompt, messages_from, print_stream
 from mars_core.errors import MarsError
 from mars_core.race.settings import LaneName, RaceConfig
 
 if TYPE_CHECKING:
-    from mars_core.race.lanes import Racer
     from mars_core.race.records import AnyRaceRecord
 
 
@@ -63,7 +62,7 @@ def run_race(args: argparse.Namespace) -> int:
     from mars_core.control import LiveControl
     from mars_core.race import records
 
-    racer = load_racer(args)
+    _, racer = load_racer(args)
     recorded = racer.race(messages, config, LiveControl(config.decode))
     if args.json:
         if isinstance(sys.stdout, io.TextIOWrapper):
@@ -76,17 +75,6 @@ def run_race(args: argparse.Namespace) -> int:
     if args.out is not None:
         records.write_race(args.out, kept)
     return 0
-
-
-def load_racer(args: argparse.Namespace) -> Racer:
-    """The racer that the flags of `add_model_arguments` describe."""
-    loaded = load_model(args)
-
-    from mars_core.engine import Engine
-    from mars_core.race.lanes import Racer
-
-    original = argparse.Namespace(**{**vars(args), "adapter": "none"})
-    return Racer(Engine(loaded), lambda: Engine(load_model(original)))
 
 
 def _keeping(

@@ -2,26 +2,15 @@
 
 from __future__ import annotations
 
-import os
-import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
+from mars_core.chromium import chromium
 from mars_core.errors import MarsError
 from mars_core.evaluation.page_client import Run, parse_done
 
-NAMES = ("chromium", "chromium-browser", "google-chrome")
-FLAGS = (
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-quic",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-)
 SETTLE_MS = 1000  # Gradio goes on building a page that can already be used
 STALLED_MS = 60_000  # without a new record, a run is given up
 
@@ -62,35 +51,18 @@ ASK = """(stalled) => new Promise((resolve) => {
 })"""
 
 
-def find_chromium() -> str | None:
-    """The browser's path: CHROMIUM in the environment, else one on the PATH."""
-    return os.environ.get("CHROMIUM") or next(filter(None, map(shutil.which, NAMES)), None)
-
-
 @contextmanager
 def browser(address: str) -> Iterator[Callable[[str, int], Run]]:
     """A Chromium with the page open, to be called with a prompt and the number of tokens.
 
     Raises MarsError where there is no browser, no Playwright, or the page fails.
     """
-    try:
-        from playwright.sync_api import Error, sync_playwright
-    except ImportError:
-        raise MarsError("Playwright is not installed (pip install playwright)") from None
-    path = find_chromium()
-    if path is None:
-        raise MarsError("no Chromium found (PATH, or CHROMIUM=/path)")
-    try:
-        with sync_playwright() as driver:
-            chromium = driver.chromium.launch(executable_path=path, args=list(FLAGS))
-            page = chromium.new_page(viewport={"width": 1280, "height": 720})
-            page.goto(address)
-            page.wait_for_function("window.marsPlayer")
-            page.wait_for_timeout(SETTLE_MS)
-            yield partial(_ask, f"Chromium {chromium.version.partition('.')[0]}", page)
-            chromium.close()
-    except Error as error:
-        raise MarsError(f"the browser failed: {error.message.splitlines()[0]}") from None
+    with chromium() as running:
+        page = running.new_page(viewport={"width": 1280, "height": 720})
+        page.goto(address)
+        page.wait_for_function("window.marsPlayer")
+        page.wait_for_timeout(SETTLE_MS)
+        yield partial(_ask, f"Chromium {running.version.partition('.')[0]}", page)
 
 
 def _ask(reader: str, page: Any, prompt: str, new_tokens: int) -> Run:

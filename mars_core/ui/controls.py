@@ -9,6 +9,7 @@ import gradio as gr
 from gradio.components import Component
 
 from mars_core.config import DecodeConfig
+from mars_core.race.settings import RaceConfig
 from mars_core.ui import view
 from mars_core.ui.presets import load_presets
 
@@ -31,13 +32,23 @@ class Inputs(NamedTuple):
     use_last_mask: Component
 
 
+class RaceInputs(NamedTuple):
+    """What a race is made from besides `Inputs`, in the order of `Handlers.ask_race`."""
+
+    lanes: gr.CheckboxGroup
+    second_tau: Component
+    repeats: Component
+
+
 class Rail(NamedTuple):
     """Everything of the rail that listeners are attached to or that they change."""
 
     inputs: Inputs
+    race_inputs: RaceInputs
     head: gr.HTML
     note: gr.HTML
     generate: gr.Button
+    race: gr.Button
     stop: gr.Button
 
 
@@ -78,10 +89,11 @@ def rail(head: str) -> Rail:
     )
     with gr.Row(elem_id="actions"):
         generate = gr.Button("Generate", variant="primary", min_width=0, elem_id="generate")
+        race = gr.Button("Race", variant="secondary", min_width=0, elem_id="race")
         stop = gr.Button("Stop", variant="secondary", min_width=0, elem_id="stop")
     system, *settings = _settings(defaults)
     inputs = Inputs(prompt, history, system, mode, tau, *settings)
-    return Rail(inputs, title, note, generate, stop)
+    return Rail(inputs, _race_settings(), title, note, generate, race, stop)
 
 
 def _settings(defaults: DecodeConfig) -> tuple[Any, ...]:
@@ -110,6 +122,27 @@ def _settings(defaults: DecodeConfig) -> tuple[Any, ...]:
         )
         last = gr.Checkbox(defaults.use_last_mask, label="Use the last mask (up to B + 1 tokens)")
     return system, block_size, max_tokens, temperature, top_p, penalty, seed, metric, last
+
+
+def _race_settings() -> RaceInputs:
+    """Which lanes race, besides AR and MARS at the tau of the slider."""
+    defaults = RaceConfig()
+    with gr.Accordion("Race: more lanes", open=False, elem_id="lanes"):
+        lanes = gr.CheckboxGroup(
+            [
+                ("MARS at another tau", "second"),
+                ("Original weights", "original"),
+                ("transformers generate", "generate"),
+                ("Prompt lookup", "lookup"),
+            ],
+            label="Besides AR and MARS",
+            show_label=False,
+            container=False,
+        )
+        with gr.Row():
+            second_tau = _number(defaults.second_tau, "The other tau", 0.05)
+            repeats = _number(defaults.repeats, "Repeats")
+    return RaceInputs(lanes, second_tau, repeats)
 
 
 def _number(value: float, label: str, step: float = 1) -> gr.Number:

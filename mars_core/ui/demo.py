@@ -11,22 +11,21 @@ from __future__ import annotations
 import errno
 import json
 import socket
-from collections.abc import Iterable
+from collections.abc import Mapping
 from concurrent.futures import Future
 from typing import Any
 
 import gradio as gr
 from gradio.events import api
-from starlette.requests import Request
-from starlette.responses import FileResponse
-from starlette.routing import Route
 
 from mars_core.errors import MarsError
+from mars_core.export.player import PLAYER_FILES, player_text, style_element
 from mars_core.paths import assets_dir
 from mars_core.ui import view
 from mars_core.ui.controls import Rail, rail
 from mars_core.ui.handlers import Handlers
-from mars_core.ui.plots import confidence_figure, plotly_script
+from mars_core.ui.plots import confidence_figure
+from mars_core.ui.routes import routes
 
 # Every listener that runs the model shares this queue. They take turns in `Handlers.line`, which
 # can tell each its place; beyond this many, Gradio holds them back. Each holds a thread, and
@@ -35,11 +34,7 @@ MODEL = "model"
 MOST_WAITING = 64
 QUEUE_SECONDS, PROGRESS_SECONDS = 0.05, 0.5
 THREADS = 96
-PLAYER_FILES = (
-    "dom.js", "text.js", "colours.js", "passes.js", "card.js", "run.js", "turns.js",
-    "reader.js", "feed.js", "plot.js", "chart.js", "frame.js", "player.js",
-)  # fmt: skip
-PLAYER_SHEETS = ("colours.css", "player.css", "stream.css", "plot.css")
+RECORDED = "A recording. Press Race to run it on this machine, or write a prompt of your own."
 PLAYER_TEMPLATE = '<div class="mars-root"></div>'
 PLAYER_GLUE = """
 const root = element.querySelector(".mars-root");
@@ -50,19 +45,23 @@ const plotly = () => new Promise((resolve, reject) => {
   script.onerror = reject;
   document.head.append(script);
 });
-const player = createPlayer(root, { plotly, figure: FIGURE });
+const askServer = (path, body) =>
+  fetch(new URL(path, document.baseURI), body === undefined ? {} : { method: "POST", body });
+const studio = createStudio(root, { plotly, figure: FIGURE, server: askServer });
 const narrow = matchMedia("(max-width: 820px)");
 root.addEventListener("mars-state", (event) => {
-  document.body.dataset.mars = event.detail;
+  document.body.dataset.mars = studio.state;
   if (event.detail === "running" && narrow.matches) root.scrollIntoView({ block: "start" });
 });
-document.body.dataset.mars = root.dataset.state;
+document.body.dataset.mars = studio.state;
 for (const name of ["gap", "again", "edit", "over"]) {
   root.addEventListener(`mars-${name}`, () => trigger(name));
 }
-watch("value", () => player.feed(props.value));
-player.feed(props.value);
-window.marsPlayer = player;
+root.addEventListener("mars-open", ({ detail }) => studio.open(detail));
+watch("value", () => studio.feed(props.value));
+studio.feed(props.value);
+window.marsPlayer = studio.player;
+window.marsStudio = studio;
 """
 # the conversation before this prompt takes the place of the (hidden) history field
 WITH_HISTORY = """(prompt, history, ...settings) =>
@@ -71,6 +70,9 @@ LAST_TURN = """(prompt, history, ...settings) => {
   const last = window.marsPlayer.again();
   return [last.prompt, last.history, ...settings];
 }"""
+# without a prompt the last question is raced
+RACED = """(prompt, history, ...settings) =>
+  [prompt.trim() ? prompt : window.marsPlayer.again()?.prompt ?? "", null, ...settings]"""
 EDITED = """() => {
   document.querySelector("#prompt textarea").focus();
   return window.marsPlayer.editing;
@@ -84,10 +86,10 @@ TAU_IN_RANGE = """(mode, tau) => {
 }"""
 
 
-def build_demo(engine: Future[Any], name: str = "") -> gr.Blocks:
+def build_demo(engine: Future[Any], name: str = "", recording: str = "") -> gr.Blocks:
     """The page for an engine, which may still be on its way; `launch` serves it.
 
-    name: how the model is called until it is there.
+    name: how the model is called until it is there. recording: what is shown at first, JSON Lines.
     """
     handlers = Handlers(engine)
     ready = engine.done()  # asked once: it may become so while the page is built
@@ -97,13 +99,7 @@ def build_demo(engine: Future[Any], name: str = "") -> gr.Blocks:
             with gr.Column(scale=0, min_width=320, elem_id="rail"):
                 controls = rail(head)
             with gr.Column(min_width=320, elem_id="stage"):
-                player = gr.HTML(
-                    "",
-                    html_template=PLAYER_TEMPLATE,
-                    js_on_load=_player_source(),
-                    apply_default_css=False,
-                    elem_id="player",
-                )
+                player = _player(recording and view.shown_recording(recording, RECORDED))
                 below = gr.HTML(notices, apply_default_css=False)
         if not ready:
             demo.load(
@@ -116,6 +112,36 @@ def build_demo(engine: Future[Any], name: str = "") -> gr.Blocks:
             )
         _wire(demo, handlers, controls, player)
     return demo
+
+
+def build_replay_demo(recordings: Mapping[str, str]) -> gr.Blocks:
+    """A page without a model, which shows recordings: these, by name, and what is opened."""
+    shown = {name: view.shown_recording(lines, "", name) for name, lines in recordings.items()}
+    with gr.Blocks(title="MARS Studio", analytics_enabled=False, fill_width=True) as demo:
+        with gr.Row(elem_id="studio"):
+            with gr.Column(scale=0, min_width=320, elem_id="rail"):
+                gr.HTML(view.head_html("recordings only, no model"), apply_default_css=False)
+                with gr.Row(elem_id="presets"):
+                    chips = {
+                        name: gr.Button(name, size="sm", min_width=0, elem_classes="chip")
+                        for name in shown
+                    }
+            with gr.Column(min_width=320, elem_id="stage"):
+                _player(next(iter(shown.values()), ""))
+        for name, chip in chips.items():
+            chip.click(None, None, None, js=f"() => marsStudio.feed({json.dumps(shown[name])})")
+    return demo
+
+
+def _player(value: str) -> gr.HTML:
+    """The stage; value: what it shows at first."""
+    return gr.HTML(
+        value,
+        html_template=PLAYER_TEMPLATE,
+        js_on_load=_player_source(),
+        apply_default_css=False,
+        elem_id="player",
+    )
 
 
 def _wire(demo: gr.Blocks, handlers: Handlers, controls: Rail, player: Any) -> None:
@@ -136,7 +162,10 @@ def _wire(demo: gr.Blocks, handlers: Handlers, controls: Rail, player: Any) -> N
     again = player.again(
         handlers.again, list(inputs), [player, inputs.seed], js=LAST_TURN, **at_once
     )
-    for accepted in (asked, again):
+    raced = controls.race.click(
+        handlers.ask_race, [*inputs, *controls.race_inputs], player, js=RACED, **at_once
+    )
+    for accepted in (asked, again, raced):
         accepted.then(handlers.run, None, player, trigger_mode="multiple", **queued, **hidden)
     player.edit(None, None, inputs.prompt, js=EDITED)
     player.gap(handlers.whole, None, player, queue=False, **hidden)
@@ -154,7 +183,15 @@ def _wire(demo: gr.Blocks, handlers: Handlers, controls: Rail, player: Any) -> N
         trigger_mode="always_last",
         **hidden,
     )
+    demo.load(
+        handlers.linked,
+        None,
+        [player, inputs.prompt, inputs.system, *inputs[3:], *controls.race_inputs],
+        queue=False,
+        **hidden,
+    )
     api(handlers.generate, api_name="generate", **queued)
+    api(handlers.race, api_name="race", **queued)
     demo.unload(handlers.leave)
 
 
@@ -164,16 +201,9 @@ def _player_source() -> str:
     return "\n".join([player_text(PLAYER_FILES), figure, PLAYER_GLUE])
 
 
-def player_text(names: Iterable[str]) -> str:
-    """These files of the player, one after the other."""
-    folder = assets_dir() / "player"
-    return "\n".join((folder / name).read_text(encoding="utf-8") for name in names)
-
-
 def launch_options() -> dict[str, Any]:
     """What `launch` needs for the look. Everything is inline: the page asks no other server."""
     page_sheet = (assets_dir() / "page.css").read_text(encoding="utf-8")
-    css = f"{player_text(PLAYER_SHEETS)}\n{page_sheet}"
     theme = gr.themes.Base(
         primary_hue="zinc",
         neutral_hue="zinc",
@@ -182,18 +212,7 @@ def launch_options() -> dict[str, Any]:
         radius_size=gr.themes.sizes.radius_lg,
     )
     # not `css=`: Gradio would prefix its rules, and `.dark` is set outside of what it prefixes
-    return {"theme": theme, "head": f"<style>{css}</style>"}
-
-
-def routes() -> list[Route]:
-    """What the page asks for besides Gradio's own: plotly.js, from the package that ships it."""
-    script = plotly_script()
-
-    async def plotly_js(_request: Request) -> FileResponse:
-        # another version has another ETag, and costs a question an hour
-        return FileResponse(script, headers={"Cache-Control": "max-age=3600"})
-
-    return [Route("/plotly.js", plotly_js)]
+    return {"theme": theme, "head": style_element(page_sheet)}
 
 
 def launch(demo: gr.Blocks, host: str, port: int | None) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterable, Iterator
 from concurrent.futures import Future
 from contextlib import closing
 from dataclasses import replace
@@ -16,9 +16,10 @@ import gradio as gr
 from mars_core.config import MAX_SEED, DecodeConfig, Metric, Mode
 from mars_core.control import Control
 from mars_core.errors import MarsError
-from mars_core.model_thread import Generates
-from mars_core.trace import AnyRecord
-from mars_core.ui import view
+from mars_core.model_thread import ThreadedEngine
+from mars_core.race.records import AnyRaceRecord
+from mars_core.race.settings import LaneName, RaceConfig
+from mars_core.ui import links, view
 from mars_core.ui.conversation import conversation
 from mars_core.ui.line import Ahead, Line
 from mars_core.ui.live import LiveRuns, Run
@@ -33,7 +34,7 @@ log = logging.getLogger(__name__)
 class Handlers:
     """What the listeners call; holds the visitors' runs, and the engine, which may come later."""
 
-    def __init__(self, engine: Future[Generates]) -> None:
+    def __init__(self, engine: Future[ThreadedEngine]) -> None:
         self.engine = engine
         self.runs = LiveRuns()
         self.line = Line()
@@ -58,10 +59,30 @@ class Handlers:
         may be because there is no model yet to judge it.
         """
         try:
-            line = self._register(request, prompt, history, system, _config(*settings))
+            run = Run.of(conversation(prompt, history, system), _config(*settings))
+            line = self._register(request, run)
         except MarsError as error:
             return view.page_line("error", view.sentence(error)), gr.skip()
         return line, "" if self.engine.done() else gr.skip()
+
+    def ask_race(
+        self,
+        request: gr.Request,
+        prompt: str,
+        _history: Any,
+        system: str,
+        *settings: Any,
+    ) -> str:
+        """Register a race of the prompt alone, likewise; the last settings are those of `_race`.
+
+        The prompt stays in its box: a race is no turn of the conversation.
+        """
+        *decode, lanes, second_tau, repeats = settings
+        try:
+            config = _race(_config(*decode), lanes, second_tau, repeats)
+            return self._register(request, Run.of(conversation(prompt, None, system), config))
+        except MarsError as error:
+            return view.page_line("error", view.sentence(error), "race")
 
     def again(
         self, request: gr.Request, prompt: str, history: Any, system: str, *settings: Any
@@ -74,19 +95,16 @@ class Handlers:
             config = _config(*settings)
             if config.temperature > 0:
                 config = replace(config, seed=(config.seed + 1) % (MAX_SEED + 1))
-            line = self._register(request, prompt, history, system, config)
+            line = self._register(request, Run.of(conversation(prompt, history, system), config))
         except MarsError as error:
             return view.page_line("error", view.sentence(error)), gr.skip()
         return line, config.seed
 
-    def _register(
-        self, request: gr.Request, prompt: str, history: Any, system: str, config: DecodeConfig
-    ) -> str:
-        run = Run.of(conversation(prompt, history, system), config)
+    def _register(self, request: gr.Request, run: Run) -> str:
         if self.engine.done():
-            self.engine.result().encode(run.messages, config)
+            self.engine.result().encode(run.messages, run.config)
         self.runs.ask(_visitor(request), run)
-        return view.page_line("waiting", self._why_waiting(len(self.line)))
+        return view.page_line("waiting", self._why_waiting(len(self.line)), _view(run))
 
     def run(self, request: gr.Request) -> Iterator[Any]:
         """The run that `ask` registered, as the player reads it; nothing where it was refused."""
@@ -95,21 +113,23 @@ class Handlers:
         if run is None:
             yield gr.skip()
             return
+        name = _view(run)
         try:
             with self.line.join() as ahead:
                 for text in self._waiting(ahead, run.control):
-                    yield view.page_line("waiting", text)
+                    yield view.page_line("waiting", text, name)
                 if run.control.read().stop:
-                    yield view.page_line("idle")
+                    yield view.page_line("idle", "", name)
                     return
-                transcript = self._transcripts[visitor] = view.Transcript(next(self._numbers))
+                transcript = view.Transcript(next(self._numbers), name)
+                self._transcripts[visitor] = transcript
                 for batch in self._batches(run):
                     yield transcript.add(batch)
         except MarsError as error:
-            yield view.page_line("failed", view.sentence(error))
+            yield view.page_line("failed", view.sentence(error), name)
         except Exception:
             log.exception("a run broke off")
-            yield view.page_line("failed", BROKE_OFF)
+            yield view.page_line("failed", BROKE_OFF, name)
         finally:
             self.runs.end(visitor, run)
 
@@ -140,14 +160,44 @@ class Handlers:
                 mode, tau, block_size, max_new_tokens,
                 temperature, top_p, repetition_penalty, seed, metric, use_last_mask,
             )  # fmt: skip
-            run = Run.of(conversation(prompt, history, system), config)
-            with self.line.join() as ahead:
-                for _ in self._waiting(ahead, run.control):
-                    yield ""  # a client that went away is noticed
-                batches = self._batches(run, view.CLIENT_BATCH_SECONDS)
-                yield from view.growing_text(batches)
+            yield from self._for_a_client(Run.of(conversation(prompt, history, system), config))
         except MarsError as error:
             raise gr.Error(view.sentence(error), print_exception=False) from None
+
+    def race(
+        self,
+        prompt: str,
+        tau: float = 0.9,
+        block_size: int = 4,
+        max_new_tokens: int = 128,
+        lanes: list[str] | None = None,
+        second_tau: float = 0.7,
+        repeats: int = 3,
+        use_last_mask: bool = False,
+        system: str = "",
+    ) -> Iterator[str]:
+        """Race MARS against one token per forward, greedily; the recording as JSON Lines.
+
+        lanes: more of them ("second", "original", "generate", "lookup"). The last line, of type
+        "verdict", has a result for every lane.
+        """
+        try:
+            decode = DecodeConfig(
+                tau=tau,
+                block_size=_whole(block_size),
+                max_new_tokens=_whole(max_new_tokens),
+                use_last_mask=use_last_mask,
+            )
+            config = _race(decode, lanes or [], second_tau, repeats)
+            yield from self._for_a_client(Run.of(conversation(prompt, None, system), config))
+        except MarsError as error:
+            raise gr.Error(view.sentence(error), print_exception=False) from None
+
+    def _for_a_client(self, run: Run) -> Iterator[str]:
+        with self.line.join() as ahead:
+            for _ in self._waiting(ahead, run.control):
+                yield ""  # a client that went away is noticed
+            yield from view.growing_text(self._batches(run, view.CLIENT_BATCH_SECONDS))
 
     def _waiting(self, ahead: Ahead, control: Control) -> Iterator[str]:
         """Why the run waits, whenever that changes; over when it may begin or was stopped."""
@@ -164,10 +214,27 @@ class Handlers:
         return view.waiting_text(ahead) if self.engine.done() else view.LOADING
 
     def _batches(self, run: Run, interval: float = view.BATCH_SECONDS) -> Iterator[list[str]]:
-        records = self.engine.result().generate(run.messages, run.config, run.control)
+        engine = self.engine.result()
+        records: Iterator[AnyRaceRecord] = (
+            engine.generate(run.messages, run.config, run.control)
+            if run.race is None
+            else engine.race(run.messages, run.race, run.control)
+        )
         # closed explicitly: when the reader goes away the model is free at once
-        with closing(cast(Generator[AnyRecord, None, None], records)):
+        with closing(cast(Generator[AnyRaceRecord, None, None], records)):
             yield from view.batched_lines(records, time.monotonic, interval)
+
+    def linked(self, request: gr.Request) -> list[Any]:
+        """What the address of the page sets: the player's line, prompt, system prompt, settings."""
+        names = ("prompt", "system", *links.DECODE, *links.RACE)
+        try:
+            found = links.settings_of_link(dict(request.query_params))
+        except MarsError as error:
+            complaint = view.page_line("error", f"This link does not work: {error}.")
+            return [complaint, *(gr.skip() for _ in names)]
+        if "lanes" in found:
+            found["lanes"] = list(found["lanes"])
+        return [gr.skip(), *(found.get(name, gr.skip()) for name in names)]
 
     def steer(self, request: gr.Request, mode: Mode, tau: float) -> Any:
         """Mode or tau was moved: tell the run that is going on, and explain the position."""
@@ -231,6 +298,18 @@ def _config(
         metric=metric,
         use_last_mask=use_last_mask,
     )
+
+
+def _race(
+    decode: DecodeConfig, lanes: Iterable[str], second_tau: float, repeats: int
+) -> RaceConfig:
+    """A race of AR, MARS and more lanes, as the page or a client asked for it."""
+    more = cast("tuple[LaneName, ...]", tuple(lanes))
+    return RaceConfig(decode, ("ar", "mars", *more), second_tau, _whole(repeats))
+
+
+def _view(run: Run) -> view.ViewName:
+    return "chat" if run.race is None else "race"
 
 
 def _whole(number: float) -> int:

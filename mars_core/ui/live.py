@@ -9,19 +9,26 @@ from dataclasses import dataclass, field
 
 from mars_core.config import DecodeConfig, Mode
 from mars_core.control import LiveControl
+from mars_core.race.settings import RaceConfig
 from mars_core.trace import Message
 
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """What was asked for, as it stood when it was asked, and the control that steers it."""
+    """What was asked for, as it stood when it was asked, and the control that steers it.
+
+    race: the race that was asked for; None for one run.
+    """
 
     messages: Sequence[Message]
     config: DecodeConfig
     control: LiveControl
+    race: RaceConfig | None = None
 
     @classmethod
-    def of(cls, messages: Sequence[Message], config: DecodeConfig) -> Run:
+    def of(cls, messages: Sequence[Message], config: DecodeConfig | RaceConfig) -> Run:
+        if isinstance(config, RaceConfig):
+            return cls(messages, config.decode, LiveControl(config.decode), config)
         return cls(messages, config, LiveControl(config))
 
 

@@ -10,11 +10,11 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Iterator
 from html import escape
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from mars_core.config import Mode
 from mars_core.errors import MarsError
-from mars_core.trace import AnyRecord, dump_record
+from mars_core.race.records import AnyRaceRecord, dump_record
 
 LOADING = "The model is being loaded …"
 BATCH_SECONDS = 0.1
@@ -22,7 +22,8 @@ BATCH_SECONDS = 0.1
 CLIENT_BATCH_SECONDS = 1.0
 SMALL_MODEL_PARAMETERS = 500_000_000
 
-PageState = Literal["waiting", "idle", "error", "failed"]
+PageState = Literal["waiting", "idle", "error", "failed", "note"]
+ViewName = Literal["chat", "race"]
 
 
 class ModelFacts(NamedTuple):
@@ -40,7 +41,7 @@ class ModelFacts(NamedTuple):
     dtype_reason: str = ""
 
 
-def record_line(record: AnyRecord) -> str:
+def record_line(record: AnyRaceRecord) -> str:
     """The record as one line for the page.
 
     "<" is written as its JSON escape, which means the same to every reader of JSON: should any
@@ -49,14 +50,17 @@ def record_line(record: AnyRecord) -> str:
     return _safe(dump_record(record)) + "\n"
 
 
-def page_line(state: PageState, text: str = "") -> str:
-    """A word of the page itself, which is no trace record.
+def page_line(state: PageState, text: str = "", view: ViewName = "chat") -> str:
+    """A word of the page itself to one of its views, which is no trace record.
 
     waiting: a run was asked for. idle: it was called off. error: it was refused (a run that is
-    going on goes on). failed: it broke off.
+    going on goes on). failed: it broke off. note: about what is shown.
     """
-    line = json.dumps({"type": "page", "state": state, "text": text}, separators=(",", ":"))
-    return _safe(line) + "\n"
+    return _safe(_json({"type": "page", "view": view, "state": state, "text": text})) + "\n"
+
+
+def _json(message: dict[str, Any]) -> str:
+    return json.dumps(message, separators=(",", ":"))
 
 
 def _safe(line: str) -> str:
@@ -64,7 +68,7 @@ def _safe(line: str) -> str:
 
 
 def batched_lines(
-    records: Iterable[AnyRecord],
+    records: Iterable[AnyRaceRecord],
     clock: Callable[[], float],
     interval: float = BATCH_SECONDS,
 ) -> Iterator[list[str]]:
@@ -104,8 +108,9 @@ class Transcript:
 
     window = 192_000  # characters, about 100 forwards with their alternatives
 
-    def __init__(self, run: int) -> None:
+    def __init__(self, run: int, view: ViewName = "chat") -> None:
         self._run = run
+        self._view = view
         self._lines: list[str] = []
         self._first = 0
         self._size = 0
@@ -125,10 +130,17 @@ class Transcript:
         return self._text(0)
 
     def _text(self, first: int) -> str:
-        opening = json.dumps(
-            {"type": "page", "state": "trace", "run": self._run, "at": first}, separators=(",", ":")
-        )
-        return "".join((opening, "\n", *self._lines[first:]))
+        opening = {
+            "type": "page", "view": self._view, "state": "trace", "run": self._run, "at": first
+        }  # fmt: skip
+        return "".join((_json(opening), "\n", *self._lines[first:]))
+
+
+def shown_recording(lines: str, note: str, name: str = "shipped") -> str:
+    """A recording (JSON Lines) for the page to show, and a word about it; names tell them apart."""
+    view: ViewName = "race" if lines.startswith('{"type":"race"') else "chat"
+    opening = {"type": "page", "view": view, "state": "trace", "run": name, "at": 0}
+    return f"{_safe(_json(opening))}\n{_safe(lines)}{page_line('note', note, view)}"
 
 
 def model_line(model: ModelFacts) -> str:

@@ -10,8 +10,9 @@ import time
 import pytest
 from playwright.sync_api import sync_playwright
 
-from mars_core.evaluation.page_browser import FLAGS, find_chromium
-from mars_core.ui.demo import PLAYER_FILES, PLAYER_SHEETS, build_demo, launch, player_text
+from mars_core.chromium import FLAGS, find_chromium
+from mars_core.export.player import PLAYER_FILES, PLAYER_SHEETS, player_text
+from mars_core.ui.demo import build_demo, launch
 from tests.ui.scripted import ready
 
 CHROMIUM = find_chromium()

@@ -1,7 +1,7 @@
 """A page with nothing but the player's files, Plotly and a plot, and records to feed it."""
 
+from mars_core.export.player import PLAYER_FILES, PLAYER_SHEETS, player_text
 from mars_core.trace import ControlRecord, SlotRecord, StepRecord, TokenRecord
-from mars_core.ui.demo import PLAYER_FILES, PLAYER_SHEETS, player_text
 from mars_core.ui.plots import confidence_figure, plotly_script
 from tests.browser.harness import WAIT_MS
 

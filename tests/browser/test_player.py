@@ -7,8 +7,8 @@ from itertools import pairwise
 import pytest
 
 from mars_core.config import MAX_SEED, DecodeConfig
+from mars_core.export.player import PLAYER_FILES
 from mars_core.trace import ControlRecord, Message, SlotRecord, dump_record, read_trace
-from mars_core.ui.demo import PLAYER_FILES
 from tests.browser.harness import (
     PAYLOAD,
     feed,

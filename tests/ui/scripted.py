@@ -6,6 +6,7 @@ import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
 from dataclasses import asdict
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -13,6 +14,8 @@ from mars_core import trace
 from mars_core.config import DecodeConfig
 from mars_core.control import Control, LiveControl
 from mars_core.errors import MarsError
+from mars_core.race.measure import Entrant, race
+from mars_core.race.settings import RaceConfig
 
 EOS = "<|im_end|>"
 Passes = Sequence[Sequence[str]]
@@ -82,6 +85,19 @@ class ScriptedEngine:
             yield from self._records(messages, config, control or LiveControl(config))
         finally:
             self.running -= 1
+
+    def race(
+        self, messages: Sequence[trace.Message], config: RaceConfig, control: Control
+    ) -> Iterator[Any]:
+        """The same words one by one, then in passes."""
+        one_by_one = ScriptedEngine([[word] for words in self.passes for word in words])
+        one_by_one.pause = self.pause
+        lanes = {"AR": one_by_one, "MARS": self}
+        entrants = [
+            Entrant(name, f"{name} of a test.", partial(engine.generate, messages, config.decode))
+            for name, engine in lanes.items()
+        ]
+        return race(entrants, config.repeats, control)
 
     def _records(
         self, messages: Sequence[trace.Message], config: DecodeConfig, control: Control

@@ -52,6 +52,27 @@ def test_it_serves_and_answers(tmp_path):
             process.terminate()
 
 
+def test_recordings_alone_need_no_torch():
+    """The page is there, and what is shown on it, without a model."""
+    code = (
+        "import sys, urllib.request, app\n"
+        "from mars_core.ui import demo\n"
+        "def stop(self): raise KeyboardInterrupt\n"
+        "demo.gr.Blocks.block_thread = stop\n"
+        "real = demo.launch\n"
+        "def launch(page, host, port):\n"
+        "    address = real(page, host, port)\n"
+        "    text = urllib.request.urlopen(address + 'config').read().decode()\n"
+        "    assert 'recordings only' in text and 'prompt textarea' not in text\n"
+        "    return address\n"
+        "demo.launch = launch\n"
+        "assert app.main(['--replay-only', '--port', '0']) == 130\n"
+        "assert not {'torch', 'transformers'} & sys.modules.keys()"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
 def next_line(stream, beginning):
     return next(line for line in stream if line.startswith(beginning))
 

@@ -74,7 +74,7 @@ def test_a_short_run_is_sent_whole_and_only_grows():
     texts = [transcript.add([f"line {i}\n"]) for i in range(20)]
     assert all(later.startswith(earlier) for earlier, later in pairwise(texts))
     assert split(texts[-1]) == (
-        {"type": "page", "state": "trace", "run": 7, "at": 0},
+        {"type": "page", "view": "chat", "state": "trace", "run": 7, "at": 0},
         [f"line {i}" for i in range(20)],
     )
     assert transcript.whole() == texts[-1]

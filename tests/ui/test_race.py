@@ -1,0 +1,88 @@
+"""Races through the page's handlers and its endpoint."""
+
+import json
+
+import pytest
+from gradio_client import Client
+from gradio_client.exceptions import AppError
+
+from mars_core.race.records import read_race
+from mars_core.race.verdict import verdict_of
+from mars_core.ui.demo import build_demo, launch
+from mars_core.ui.handlers import Handlers
+from tests.ui.scripted import EOS, ScriptedEngine, ready
+from tests.ui.test_demo import SETTINGS, Request
+
+PASSES = [["The", " sky"], [" is"], [" blue", ".", EOS]]
+
+
+def ask(handlers, visitor, prompt, lanes=(), repeats=1, settings=SETTINGS):
+    return json.loads(
+        handlers.ask_race(visitor, prompt, None, "", *settings, list(lanes), 0.7, repeats)
+    )
+
+
+def test_the_page_is_sent_the_recording():
+    handlers, visitor = Handlers(ready(ScriptedEngine(PASSES))), Request("v")
+    line = ask(handlers, visitor, "Why?", repeats=2)
+    assert (line["view"], line["state"]) == ("race", "waiting")
+    opening, _, text = list(handlers.run(visitor))[-1].partition("\n")
+    assert json.loads(opening)["view"] == "race"
+    race = read_race(text.encode())
+    assert [lane.info.name for lane in race.lanes] == ["AR", "MARS"]
+    assert race.lanes[0].records[0].prompt.messages[-1].content == "Why?"
+    assert verdict_of(race).repeats == 2
+    assert len(handlers.runs) == 0
+
+
+def test_stop_ends_a_race_before_its_next_forward():
+    handlers = Handlers(ready(ScriptedEngine([["a"]] * 50, pause=0.02)))
+    visitor = Request("v")
+    ask(handlers, visitor, "Why?", repeats=3)
+    texts = handlers.run(visitor)
+    next(texts)
+    next(texts)
+    handlers.stop(visitor)
+    *_, last = texts
+    records = [json.loads(line) for line in last.splitlines()]
+    assert records[-1]["reason"] == "stopped"
+    assert sum(record["type"] == "lane" for record in records) == 1
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"prompt": " "}, "Write a prompt"),
+        ({"repeats": 0}, "Repeats is 0"),
+        ({"lanes": ["slow"]}, "Lane is 'slow'"),
+        ({"settings": ("one", *SETTINGS[1:])}, "mode tau"),
+        ({"settings": ("tau", 2.0, *SETTINGS[2:])}, "Tau is 2"),
+    ],
+)
+def test_what_cannot_be_raced_is_said(changes, words):
+    handlers = Handlers(ready(ScriptedEngine(PASSES)))
+    line = ask(handlers, Request("v"), **{"prompt": "Why?", **changes})
+    assert (line["view"], line["state"]) == ("race", "error")
+    assert words in line["text"]
+    assert len(handlers.runs) == 0
+
+
+@pytest.fixture(scope="module")
+def client():
+    demo = build_demo(ready(ScriptedEngine(PASSES)))
+    launch(demo, "127.0.0.1", None)
+    yield Client(demo.local_url, verbose=False)
+    demo.close()
+
+
+def test_a_client_gets_the_recording(client):
+    text = client.predict("Why?", repeats=2, api_name="/race")
+    race = read_race(text.encode())
+    last = json.loads(text.splitlines()[-1])
+    assert last["type"] == "verdict"
+    assert last["lanes"][1]["tokens"] == verdict_of(race).lanes[1].tokens == 6
+
+
+def test_bad_input_is_a_sentence_for_clients_too(client):
+    with pytest.raises(AppError, match="Lane is 'x'"):
+        client.predict("Why?", lanes=["x"], api_name="/race")
