@@ -3,6 +3,8 @@
 // const studio = createStudio(root, options), with the options of createPlayer. What it can do:
 //   feed(text)   what the server sends: to the view it is for, which comes into sight
 //   show(name)   "chat" or "race"
+//   open(text)   a recording that the reader chose
+//   copy(text)   puts it on the clipboard; promises whether that worked
 //   player, race what createPlayer and createRace gave
 // Events on root: those of player and race (mars-state as the page needs it), mars-open (detail:
 // the text of a file that the reader chose).
@@ -75,6 +77,7 @@ const createStudio = (root, options = {}) => {
     },
     player,
     race,
+    copy: copyText,
     // What the page is doing: a view that is busy says it, else the one in sight.
     get state() {
       const states = Object.values(places).map((place) => place.dataset.state);

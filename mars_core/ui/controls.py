@@ -50,6 +50,7 @@ class Rail(NamedTuple):
     generate: gr.Button
     race: gr.Button
     stop: gr.Button
+    link: gr.Button
 
 
 def rail(head: str) -> Rail:
@@ -93,7 +94,9 @@ def rail(head: str) -> Rail:
         stop = gr.Button("Stop", variant="secondary", min_width=0, elem_id="stop")
     system, *settings = _settings(defaults)
     inputs = Inputs(prompt, history, system, mode, tau, *settings)
-    return Rail(inputs, _race_settings(), title, note, generate, race, stop)
+    race_inputs = _race_settings()
+    link = gr.Button("Copy a link to these settings", size="sm", elem_id="link")
+    return Rail(inputs, race_inputs, title, note, generate, race, stop, link)
 
 
 def _settings(defaults: DecodeConfig) -> tuple[Any, ...]:

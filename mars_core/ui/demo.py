@@ -16,12 +16,13 @@ from concurrent.futures import Future
 from typing import Any
 
 import gradio as gr
+from gradio.components import Component
 from gradio.events import api
 
 from mars_core.errors import MarsError
 from mars_core.export.player import PLAYER_FILES, player_text, style_element
 from mars_core.paths import assets_dir
-from mars_core.ui import view
+from mars_core.ui import links, view
 from mars_core.ui.controls import Rail, rail
 from mars_core.ui.handlers import Handlers
 from mars_core.ui.plots import confidence_figure
@@ -73,6 +74,21 @@ LAST_TURN = """(prompt, history, ...settings) => {
 # without a prompt the last question is raced
 RACED = """(prompt, history, ...settings) =>
   [prompt.trim() ? prompt : window.marsPlayer.again()?.prompt ?? "", null, ...settings]"""
+# what differs from the defaults; an address cannot hold the conversation
+COPY_LINK = """(...values) => {
+  const query = new URLSearchParams();
+  NAMES.forEach((name, i) => {
+    const value = Array.isArray(values[i]) ? values[i].join() : String(values[i] ?? "");
+    if (value !== DEFAULTS[name]) query.set(name, value);
+  });
+  const link = new URL(`?${query}`, document.baseURI);
+  const button = document.querySelector("#link");
+  const said = button.textContent;
+  window.marsStudio.copy(String(link)).then((copied) => {
+    button.textContent = copied ? "Copied" : "Could not copy";
+    setTimeout(() => (button.textContent = said), 1500);
+  });
+}"""
 EDITED = """() => {
   document.querySelector("#prompt textarea").focus();
   return window.marsPlayer.editing;
@@ -183,16 +199,38 @@ def _wire(demo: gr.Blocks, handlers: Handlers, controls: Rail, player: Any) -> N
         trigger_mode="always_last",
         **hidden,
     )
+    linked = _linked(controls)
+    controls.link.click(None, list(linked.values()), None, js=_copy_link(linked))
     demo.load(
         handlers.linked,
         None,
-        [player, inputs.prompt, inputs.system, *inputs[3:], *controls.race_inputs],
+        [player, *linked.values()],
         queue=False,
         **hidden,
     )
     api(handlers.generate, api_name="generate", **queued)
     api(handlers.race, api_name="race", **queued)
     demo.unload(handlers.leave)
+
+
+def _linked(controls: Rail) -> dict[str, Component]:
+    """What a link can set, by its names there."""
+    inputs = controls.inputs
+    components = (inputs.prompt, inputs.system, *inputs[3:], *controls.race_inputs)
+    return dict(zip(links.NAMES, components, strict=True))
+
+
+def _copy_link(linked: Mapping[str, Component]) -> str:
+    def shown(value: Any) -> str:
+        return str(value).lower() if isinstance(value, bool) else f"{value:g}"
+
+    defaults = {
+        name: shown(c.value) if isinstance(c.value, (bool, int, float)) else str(c.value or "")
+        for name, c in linked.items()
+    }
+    defaults["lanes"] = ""
+    script = COPY_LINK.replace("NAMES", json.dumps(list(linked)))
+    return script.replace("DEFAULTS", json.dumps(defaults))
 
 
 def _player_source() -> str:

@@ -226,15 +226,14 @@ class Handlers:
 
     def linked(self, request: gr.Request) -> list[Any]:
         """What the address of the page sets: the player's line, prompt, system prompt, settings."""
-        names = ("prompt", "system", *links.DECODE, *links.RACE)
         try:
             found = links.settings_of_link(dict(request.query_params))
         except MarsError as error:
             complaint = view.page_line("error", f"This link does not work: {error}.")
-            return [complaint, *(gr.skip() for _ in names)]
+            return [complaint, *(gr.skip() for _ in links.NAMES)]
         if "lanes" in found:
             found["lanes"] = list(found["lanes"])
-        return [gr.skip(), *(found.get(name, gr.skip()) for name in names)]
+        return [gr.skip(), *(found.get(name, gr.skip()) for name in links.NAMES)]
 
     def steer(self, request: gr.Request, mode: Mode, tau: float) -> Any:
         """Mode or tau was moved: tell the run that is going on, and explain the position."""

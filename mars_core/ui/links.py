@@ -18,6 +18,7 @@ DECODE = (
     "seed", "metric", "use_last_mask",
 )  # fmt: skip
 RACE = ("lanes", "second_tau", "repeats")
+NAMES = (*TEXTS, *DECODE, *RACE)
 TRUTH = {"true": True, "1": True, "false": False, "0": False}
 
 

@@ -335,3 +335,19 @@ def test_a_link_sets_the_page_up(page, address):
     assert page.locator("#tau input[type=number]").input_value() == "0.5"
     assert page.locator("#sizes input").first.input_value() == "8"
     assert page.locator('[data-place="chat"]').get_attribute("data-state") == "empty"
+
+
+def test_a_copied_link_sets_another_page_up(page, address):
+    page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    open_page(page, address)
+    page.fill("#prompt textarea", "Why & how?")
+    page.locator("#tau input[type=number]").fill("0.35")
+    page.locator("#sizes input").first.fill("6")
+    page.click("#link")
+    page.wait_for_function("document.querySelector('#link').textContent == 'Copied'")
+    link = page.evaluate("navigator.clipboard.readText()")
+    assert link == f"{address}?prompt=Why+%26+how%3F&tau=0.35&block_size=6"
+    open_page(page, link)
+    page.wait_for_function("document.querySelector('#prompt textarea').value == 'Why & how?'")
+    assert page.locator("#tau input[type=number]").input_value() == "0.35"
+    assert page.locator("#sizes input").first.input_value() == "6"
