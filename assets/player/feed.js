@@ -2,8 +2,8 @@
 //
 // The page's own lines have the type "page". One in front of a trace, {"state":"trace",run,at}, says
 // that `at` lines of it are left out; if some of them are missing here, onGap asks for the whole.
-// The others are a word of the page itself: {"state":...,"text":...}. A bare trace is known by its
-// header.
+// The others are a word of the page itself: {"state":...,"text":...}; they may follow the lines of a
+// trace. A bare trace is known by its header.
 
 const createFeed = ({ onRecords, onPage, onGap }) => {
   const AT_ONCE = 100; // lines
@@ -11,7 +11,7 @@ const createFeed = ({ onRecords, onPage, onGap }) => {
   let taken = 0; // how many of its lines were read
   let deaf = false; // a run was called off before it had a name: whatever comes next is not wanted
   const unwanted = new Set();
-  let queue = []; // what is not seen to yet: lines of a trace, and messages of the page
+  let queue = []; // lines that are not seen to yet
 
   const forget = () => ([name, taken, queue] = [null, 0, []]);
   // a whole long run at once would keep the page from answering for a while
@@ -23,18 +23,19 @@ const createFeed = ({ onRecords, onPage, onGap }) => {
       if (records.length) onRecords(records);
       records = [];
     };
-    for (const item of some) {
-      if (typeof item === "string") records.push(JSON.parse(item));
+    for (const line of some) {
+      const record = JSON.parse(line);
+      if (record.type !== "page") records.push(record);
       else {
         draw();
-        onPage(item);
+        onPage(record);
       }
     }
     draw();
   };
-  const add = (...items) => {
-    queue.push(...items);
-    if (queue.length === items.length) drain();
+  const add = (lines) => {
+    queue.push(...lines);
+    if (queue.length === lines.length) drain();
   };
   const take = (lines, run, at) => {
     if (deaf) unwanted.add(run);
@@ -43,7 +44,7 @@ const createFeed = ({ onRecords, onPage, onGap }) => {
     if (run !== name || at > taken) return onGap();
     const fresh = lines.slice(taken - at);
     taken += fresh.length;
-    if (fresh.length) add(...fresh);
+    if (fresh.length) add(fresh);
   };
   return {
     forget,
@@ -57,10 +58,12 @@ const createFeed = ({ onRecords, onPage, onGap }) => {
       const lines = (text || "").split("\n").slice(0, -1);
       if (!lines.length) return;
       if (!lines[0].startsWith('{"type":"page"')) return take(lines, lines[0], 0);
-      const message = JSON.parse(lines.shift());
+      const [first] = lines;
+      const message = JSON.parse(first);
       if (message.state === "waiting") deaf = false;
-      if (message.state !== "trace") add(message);
-      else if (lines.length) take(lines, message.run, message.at);
+      if (message.state !== "trace") return add([first]);
+      lines.shift();
+      if (lines.length) take(lines, message.run, message.at);
     },
   };
 };

@@ -3,6 +3,7 @@
 // const studio = createStudio(root, options), with the options of createPlayer. What it can do:
 //   feed(text)   what the server sends: to the view it is for, which comes into sight
 //   show(name)   "chat" or "race"
+//   question     the last one that was asked or raced, "" if there is none
 //   open(text)   a recording that the reader chose
 //   copy(text)   puts it on the clipboard; promises whether that worked
 //   player, race what createPlayer and createRace gave
@@ -78,6 +79,13 @@ const createStudio = (root, options = {}) => {
     player,
     race,
     copy: copyText,
+    // The last question of the view in sight, else of the other.
+    get question() {
+      const header = race.records.find(({ type }) => type === "header");
+      const raced = header?.prompt?.messages.at(-1)?.content;
+      const asked = player.again()?.prompt;
+      return (root.dataset.view === "race" ? raced ?? asked : asked ?? raced) ?? "";
+    },
     // What the page is doing: a view that is busy says it, else the one in sight.
     get state() {
       const states = Object.values(places).map((place) => place.dataset.state);

@@ -5,10 +5,10 @@ const VERDICT_COLUMNS = [
   ["seconds", ({ seconds: s }) => s.toFixed(2)],
   ["tokens/s", ({ tokens_per_second: rate }) => rate.toFixed(1)],
   ["forwards", ({ forwards }) => forwards],
-  ["tokens per forward", ({ tokens_per_forward: rate }) => rate.toFixed(2)],
-  ["ms per forward", ({ ms_per_forward: ms }) => ms.toFixed(1)],
-  ["prefill ms", ({ prefill_ms: ms }) => ms.toFixed(0)],
+  ["tokens/forward", ({ tokens_per_forward: rate }) => rate.toFixed(2)],
+  ["ms/forward", ({ ms_per_forward: ms }) => ms.toFixed(1)],
   ["AR agrees", ({ agreement }) => (agreement === null ? "–" : `${(100 * agreement).toFixed(1)} %`)],
+  ["prefill ms", ({ prefill_ms: ms }) => ms.toFixed(0)],
 ];
 
 const speedUp = ({ lane, speed_up: { median, low, high } }, repeats) => {
@@ -18,9 +18,12 @@ const speedUp = ({ lane, speed_up: { median, low, high } }, repeats) => {
 
 const partingLines = (names, { lane, parts }) => {
   if (!parts) return [];
-  const line = (name, text) =>
-    make("div", "", make("dt", "", name), make("dd", "", `…${parts.before}`, make("mark", "", text || "∅")));
-  return [make("dl", "mars-parting", line(names[0], parts.theirs), line(names[lane], parts.ours))];
+  const flat = (text) => text.replaceAll("\n", " ↵ ");
+  const line = (name, text) => [
+    make("dt", "", name),
+    make("dd", "", `…${flat(parts.before)}`, make("mark", "", flat(text) || "∅")),
+  ];
+  return [make("dl", "mars-parting", ...line(names[0], parts.theirs), ...line(names[lane], parts.ours))];
 };
 
 // The card of a `verdict` record; header: the `race` record.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import io
+import shlex
 import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -63,7 +64,8 @@ def run_race(args: argparse.Namespace) -> int:
     from mars_core.race import records
 
     _, racer = load_racer(args)
-    recorded = racer.race(messages, config, LiveControl(config.decode))
+    command = shlex.join(["mars", *args.words])
+    recorded = with_command(racer.race(messages, config, LiveControl(config.decode)), command)
     if args.json:
         if isinstance(sys.stdout, io.TextIOWrapper):
             sys.stdout.reconfigure(encoding="utf-8")
@@ -75,6 +77,16 @@ def run_race(args: argparse.Namespace) -> int:
     if args.out is not None:
         records.write_race(args.out, kept)
     return 0
+
+
+def with_command(recorded: Iterable[AnyRaceRecord], command: str) -> Iterator[AnyRaceRecord]:
+    """The records; the first of them says how the race was made."""
+    from mars_core.race.records import RaceRecord
+
+    for record in recorded:
+        if isinstance(record, RaceRecord):
+            record = RaceRecord(**{**record.model_dump(), "command": command})
+        yield record
 
 
 def _keeping(

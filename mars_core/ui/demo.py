@@ -71,9 +71,9 @@ LAST_TURN = """(prompt, history, ...settings) => {
   const last = window.marsPlayer.again();
   return [last.prompt, last.history, ...settings];
 }"""
-# without a prompt the last question is raced
+# without a prompt the question that is shown is raced
 RACED = """(prompt, history, ...settings) =>
-  [prompt.trim() ? prompt : window.marsPlayer.again()?.prompt ?? "", null, ...settings]"""
+  [prompt.trim() ? prompt : window.marsStudio.question, null, ...settings]"""
 # what differs from the defaults; an address cannot hold the conversation
 COPY_LINK = """(...values) => {
   const query = new URLSearchParams();

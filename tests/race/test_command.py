@@ -35,6 +35,7 @@ def test_texts_and_table(options, tmp_path, capsys):
     assert "speed-up" in shown.out
     assert verdict_of(race).lanes[1].says in shown.out
     assert "repeat 2, AR: " in shown.err
+    assert race.header.command.startswith("mars race hello --model ")
 
 
 def test_json_is_the_recording(options, tmp_path, capsys):
