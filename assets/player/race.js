@@ -133,13 +133,13 @@ const emptyRace = () => make(
 
 // The parts of a race that are always there.
 const raceFrame = (root, strip, menu, press) => {
-  const notice = Object.assign(make("p", "mars-notice"), { role: "alert" });
-  const status = Object.assign(make("p", "mars-status"), { role: "status" });
-  const question = Object.assign(make("p", "mars-asked"), { dir: "auto" });
+  const notice = Object.assign(make("p", "mars-race-notice"), { role: "alert" });
+  const status = Object.assign(make("p", "mars-race-status"), { role: "status" });
+  const question = Object.assign(make("p", "mars-race-question"), { dir: "auto" });
   const tools = make("div", "mars-tools", colourChoice(root));
   const lanes = make("div", "mars-lanes");
-  const bar = make("div", "mars-bar", status, button("Save race", "mars-save", press.save), menu);
-  const card = make("div", "mars-card", notice, tools, emptyRace(), make("div", "mars-question", question),
+  const bar = make("div", "mars-bar", status, button("Save race", "mars-save-race", press.save), menu);
+  const card = make("div", "mars-card", notice, tools, emptyRace(), make("div", "mars-raced", question),
     lanes, strip, bar);
   const verdict = make("div", "mars-verdicts");
   root.classList.add("mars", "mars-race");

@@ -19,9 +19,7 @@ from mars_core.errors import MarsError
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line; the exit code. 2 means bad input, said in one line on stderr."""
-    words = list(sys.argv[1:] if argv is None else argv)
-    args = build_parser().parse_args(words)
-    args.words = words  # as they were given, for whoever records how something was made
+    args = build_parser().parse_args(argv)
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             # a terminal that cannot show a character is no error

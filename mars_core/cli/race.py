@@ -64,7 +64,7 @@ def run_race(args: argparse.Namespace) -> int:
     from mars_core.race import records
 
     _, racer = load_racer(args)
-    command = shlex.join(["mars", *args.words])
+    command = shlex.join(["mars", *sys.argv[1:]])
     recorded = with_command(racer.race(messages, config, LiveControl(config.decode)), command)
     if args.json:
         if isinstance(sys.stdout, io.TextIOWrapper):

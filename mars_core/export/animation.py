@@ -9,9 +9,9 @@ from typing import Literal
 from PIL import Image, UnidentifiedImageError
 
 from mars_core.errors import MarsError
+from mars_core.export.frames import MAX_FRAMES
 
 Kind = Literal["webp", "gif"]
-MAX_FRAMES = 600
 MAX_PIXELS = 4_000_000  # of one frame
 LAST_MS = 2500  # how long the end is shown before it begins again
 

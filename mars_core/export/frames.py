@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 from mars_core.chromium import chromium
 from mars_core.config import check_range
-from mars_core.export.animation import MAX_FRAMES
 from mars_core.export.page import replay_page
 
+MAX_FRAMES = 600  # of an animation
 BLANK = "http://127.0.0.1:9/recording"  # answered by ourselves; a page with an origin of its own
 
 

@@ -14,7 +14,8 @@ from starlette.responses import FileResponse, HTMLResponse, PlainTextResponse, R
 from starlette.routing import Route
 
 from mars_core.errors import MarsError
-from mars_core.export.animation import MAX_FRAMES, Kind, animation
+from mars_core.export.animation import Kind, animation
+from mars_core.export.frames import MAX_FRAMES
 from mars_core.export.page import shell
 from mars_core.export.recording import lines, read_recording
 from mars_core.export.slots import slots_csv

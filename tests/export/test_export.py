@@ -12,8 +12,8 @@ from PIL import Image
 from mars_core import cli
 from mars_core.config import DecodeConfig
 from mars_core.errors import MarsError
-from mars_core.export.animation import MAX_FRAMES, animation
-from mars_core.export.frames import Look
+from mars_core.export.animation import animation
+from mars_core.export.frames import MAX_FRAMES, Look
 from mars_core.export.page import replay_page, shell
 from mars_core.export.recording import lanes_of, lines, read_recording, shipped_recordings
 from mars_core.export.slots import COLUMNS, slots_csv

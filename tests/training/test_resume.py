@@ -69,9 +69,9 @@ def break_loss(monkeypatch, at):
     """The loss is not a number from the `at`-th forward on."""
     real, calls = training_model.row_losses, []
 
-    def broken(*args):
+    def broken(*args, **options):
         calls.append(1)
-        found = real(*args)
+        found = real(*args, **options)
         return replace(found, loss=found.loss * float("nan")) if len(calls) >= at else found
 
     monkeypatch.setattr(training_model, "row_losses", broken)
