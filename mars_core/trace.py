@@ -282,7 +282,7 @@ AnyRecord = (
 _ADAPTER: TypeAdapter[AnyRecord] = TypeAdapter(Annotated[AnyRecord, Field(discriminator="type")])
 
 
-def dump_record(record: AnyRecord) -> str:
+def dump_record(record: Record) -> str:
     """The record as one line of JSON, without a newline. Fields never set are left out."""
     return record.model_dump_json(exclude_unset=True)
 
@@ -302,15 +302,10 @@ def _parse(line: str | bytes, number: int, adapter: TypeAdapter[T]) -> T:
         raise TraceError(f"trace line {number}{where}: {_one_line(first['msg'])}") from None
 
 
-def write_trace(path: Path, records: Iterable[AnyRecord]) -> None:
-    """Write records as JSON Lines (UTF-8)."""
-    write_lines(path, map(dump_record, records))
-
-
-def write_lines(path: Path, lines: Iterable[str]) -> None:
-    """Write lines, which have no newline of their own."""
+def write_trace(path: Path, records: Iterable[Record]) -> None:
+    """Write records, a race's too, as JSON Lines (UTF-8)."""
     with path.open("w", encoding="utf-8", newline="\n") as file:
-        file.writelines(line + "\n" for line in lines)
+        file.writelines(dump_record(record) + "\n" for record in records)
 
 
 def read_trace(source: Path | bytes) -> list[AnyRecord]:

@@ -59,3 +59,15 @@ const copyText = async (text) => {
     return copied;
   }
 };
+
+// Copy text, and let the button say for a moment how that went; tell(words) hears it too.
+const copyBy = async (button, text, tell = () => {}) => {
+  const label = (button.dataset.label ??= button.textContent);
+  const words = (await copyText(text)) ? "Copied" : "Could not copy";
+  button.textContent = words;
+  tell(`${words}.`);
+  setTimeout(() => {
+    button.textContent = label;
+    tell("");
+  }, 1500);
+};

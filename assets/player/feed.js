@@ -5,6 +5,14 @@
 // The others are a word of the page itself: {"state":...,"text":...}; they may follow the lines of a
 // trace. A bare trace is known by its header.
 
+const pageLine = (message) => `${JSON.stringify({ type: "page", ...message })}\n`;
+
+// Give feed(text) a whole recording, named apart from others, for the view.
+const feedRecording = (feed, lines, run, view) => {
+  feed(pageLine({ view, state: "trace", run, at: 0 }) + lines);
+  feed(pageLine({ view, state: "cut", text: "The recording ends before its run did." }));
+};
+
 const createFeed = ({ onRecords, onPage, onGap }) => {
   const AT_ONCE = 100; // lines
   let name = null; // which run is being read

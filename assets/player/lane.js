@@ -34,7 +34,6 @@ const createLane = ({ name, about }) => {
     tokens: [],
     run: null,
     timeline: timelineOf([]),
-    drawn: 0, // records
     say(words, kind = "") {
       state.textContent = words;
       node.dataset.lane = kind;
@@ -48,17 +47,13 @@ const createLane = ({ name, about }) => {
       if (record.type === "header") {
         lane.run = createRun(record, { text, answer: "", first: 0 }, lane.tokens);
       } else takeRecord(lane.run, record);
-      lane.drawn = lane.run.records.length;
       stream.scrollTop = stream.scrollHeight;
       lane.show(lane.run.totals.ms);
     },
     // The run as it was after `position` ms.
     seek(position) {
       if (!lane.run) return;
-      const { records } = lane.run;
-      const count = countUpTo(lane.timeline.times, position + 1e-6);
-      if (count < lane.drawn) [lane.run, lane.drawn] = [rewound(lane.run), 1];
-      while (lane.drawn < count) drawRecord(lane.run, records[lane.drawn++]);
+      lane.run = drawnAt(lane.run, lane.timeline, position);
       stream.scrollTop = stream.scrollHeight;
       const over = position >= lane.timeline.end;
       lane.say(over ? "finished" : "", over ? "over" : "");

@@ -35,7 +35,6 @@ const createPlayer = (root, options = {}) => {
   });
   let run = null; // the latest one
   let timeline = timelineOf([]); // of that run, once it is over
-  let drawn = 0; // how many of its records
   let rest = null; // what to go back to where a run that was waited for never comes
   const turns = createTurns(ui.talk, edit);
   const chart = createChart(ui.chart, options, () => run?.records ?? [], { onHover, onPick });
@@ -88,12 +87,7 @@ const createPlayer = (root, options = {}) => {
     tell("mars-edit", turn.question);
   }
 
-  async function copied(button, text) {
-    const label = (button.dataset.label ??= button.textContent);
-    const words = (await copyText(text)) ? "Copied" : "Could not copy";
-    [button.textContent, ui.live.textContent] = [words, `${words}.`];
-    setTimeout(() => ([button.textContent, ui.live.textContent] = [label, ""]), 1500);
-  }
+  const copied = (button, text) => copyBy(button, text, (words) => (ui.live.textContent = words));
 
   function begin(header) {
     reader.hide();
@@ -113,7 +107,6 @@ const createPlayer = (root, options = {}) => {
       else takeRecord(run, record);
       chart.add(record);
     }
-    drawn = run.records.length;
     showNumbers();
     showProgress(records.includes(run.done));
     chart.draw();
@@ -142,12 +135,11 @@ const createPlayer = (root, options = {}) => {
 
   // The latest run as it was at a position of the strip.
   function onMove(position, playing) {
-    if (!run) return;
-    const count = countUpTo(timeline.times, position + 1e-6);
-    if (count === drawn || root.dataset.state === "running") return;
+    if (!run || root.dataset.state === "running") return;
+    const before = run.drawn;
+    run = drawnAt(run, timeline, position);
+    if (run.drawn === before) return;
     reader.hide();
-    if (count < drawn) [run, drawn] = [rewound(run), 1];
-    while (drawn < count) drawRecord(run, run.records[drawn++]);
     showNumbers();
     ui.status.textContent = statusOf(run);
     chart.light(playing || !run.done ? run.totals.forwards : null);

@@ -6,9 +6,7 @@ const createReplay = (root, text) => {
   const race = text.startsWith('{"type":"race"');
   const view = race ? createRace(root, { still: true }) : createPlayer(root, { still: true });
   const count = text.trim().split("\n").length;
-  const page = (message) => `${JSON.stringify({ type: "page", ...message })}\n`;
-  view.feed(page({ state: "trace", run: "recording", at: 0 }) + text);
-  view.feed(page({ state: "cut", text: "The recording ends before its run did." }));
+  feedRecording(view.feed, text, "recording");
   const url = async (canvas) => canvas.toDataURL("image/png");
   return {
     view,

@@ -7,6 +7,7 @@ const createRun = (header, turn, tokens) => ({
   turn,
   tokens,
   records: [header],
+  drawn: 1, // of them
   passes: new Map(), // forward -> { record, entries }
   totals: noTotals(),
   now: { mode: header.settings.mode, tau: header.settings.tau },
@@ -19,6 +20,7 @@ const createRun = (header, turn, tokens) => ({
 
 // a record this player does not know, or another row's, is kept but not drawn
 const drawRecord = (run, record) => {
+  run.drawn += 1;
   if (!record.row) TAKERS[record.type]?.(run, record, chunkOf(run.turn.text));
 };
 
@@ -28,6 +30,14 @@ const takeRecord = (run, record) => {
   if (record.row) return;
   if (record.type === "step") for (const { text } of record.tokens) run.turn.answer += text;
   if (record.type === "done") run.turn.answer += record.tail ?? "";
+};
+
+// The run with those of its records drawn that were there at `position` of its timeline, ms.
+const drawnAt = (run, { times }, position) => {
+  const count = countUpTo(times, position + 1e-6);
+  const shown = count < run.drawn ? rewound(run) : run;
+  while (shown.drawn < count) drawRecord(shown, shown.records[shown.drawn]);
+  return shown;
 };
 
 // The same run with nothing of it drawn yet; the answer of its turn stays what it is.

@@ -5,8 +5,7 @@ const SPEED_KEYS = { "<": -1, ">": 1 };
 
 const seconds = (ms) => `${(ms / 1000).toFixed(ms < 99_950 ? 1 : 0)} s`;
 
-// tracks: of each lane { passes, tint(number of a pass) }, drawn one under the other over the same
-// time; height: px of one.
+// tracks: the timeline of each lane, drawn one under the other over the same time.
 const drawTracks = (canvas, tracks, end, position, colours) => {
   const { clientWidth: width, clientHeight: height } = canvas;
   const scale = window.devicePixelRatio || 1;

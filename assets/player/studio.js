@@ -5,10 +5,9 @@
 //   show(name)   "chat" or "race"
 //   question     the last one that was asked or raced, "" if there is none
 //   open(text)   a recording that the reader chose
-//   copy(text)   puts it on the clipboard; promises whether that worked
+//   copy(button, text)  puts it on the clipboard, and the button says so
 //   player, race what createPlayer and createRace gave
-// Events on root: those of player and race (mars-state as the page needs it), mars-open (detail:
-// the text of a file that the reader chose).
+// Events on root: those of player and race.
 const VIEWS = { chat: "Chat", race: "Race" };
 
 // Which view a text from the server is for.
@@ -33,10 +32,10 @@ const createStudio = (root, options = {}) => {
     if (!chosen) return;
     const text = await chosen.text();
     file.value = ""; // the same file may be chosen again
-    root.dispatchEvent(new CustomEvent("mars-open", { bubbles: true, detail: text }));
+    studio.open(text);
   });
-  const open = button("Open recording …", "mars-open", () => file.click());
-  const views = Object.assign(make("nav", "mars-views", ...tabs, file, open), { ariaLabel: "Views" });
+  const choose = button("Open recording …", "mars-open", () => file.click());
+  const views = Object.assign(make("nav", "mars-views", ...tabs, file, choose), { ariaLabel: "Views" });
   for (const [name, place] of Object.entries(places)) place.dataset.place = name;
   root.classList.add("mars-studio");
   root.replaceChildren(make("div", "mars mars-head", views), places.chat, places.race);
@@ -56,12 +55,12 @@ const createStudio = (root, options = {}) => {
     ({ chat: player, race })[name].feed(text);
   }
   function complain(view, text) {
-    feed(`${JSON.stringify({ type: "page", view, state: "error", text })}\n`);
+    feed(pageLine({ view, state: "error", text }));
   }
 
   let opened = 0;
   show("chat");
-  return {
+  const studio = {
     feed,
     show,
     // Show a recording, when the server has found nothing wrong with it.
@@ -71,14 +70,11 @@ const createStudio = (root, options = {}) => {
       const answer = await options.server("recording", text).catch(() => null);
       const lines = await answer?.text();
       if (!answer?.ok) return complain(here, lines ?? "The server cannot be reached.");
-      const view = viewOf(lines);
-      const page = (message) => `${JSON.stringify({ type: "page", view, ...message })}\n`;
-      feed(page({ state: "trace", run: `opened ${++opened}`, at: 0 }) + lines);
-      feed(page({ state: "cut", text: "The recording ends before its run did." }));
+      feedRecording(feed, lines, `opened ${++opened}`, viewOf(lines));
     },
     player,
     race,
-    copy: copyText,
+    copy: copyBy,
     // The last question of the view in sight, else of the other.
     get question() {
       const header = race.records.find(({ type }) => type === "header");
@@ -92,4 +88,5 @@ const createStudio = (root, options = {}) => {
       return states.find(isBusy) ?? places[root.dataset.view].dataset.state;
     },
   };
+  return studio;
 };

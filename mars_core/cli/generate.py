@@ -6,7 +6,7 @@ import argparse
 import io
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from mars_core.chat import Turn, check_messages
@@ -52,18 +52,24 @@ def run_generate(args: argparse.Namespace) -> int:
     messages = messages_from(args)  # before the model is loaded for nothing
     loaded = load_model(args)
 
-    from mars_core import trace
     from mars_core.engine import Engine
 
     records = Engine(loaded).generate(messages, config)
     if args.json:
-        if isinstance(sys.stdout, io.TextIOWrapper):
-            sys.stdout.reconfigure(encoding="utf-8")
-        for record in records:
-            print(trace.dump_record(record), flush=True)
+        print_json(records)
     else:
         print_stream(records)
     return 0
+
+
+def print_json(records: Iterable[trace.Record]) -> None:
+    """The records on stdout as they come, as JSON Lines."""
+    from mars_core.trace import dump_record
+
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(encoding="utf-8")
+    for record in records:
+        print(dump_record(record), flush=True)
 
 
 def print_stream(records: Iterator[trace.AnyRecord]) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import io
 import shlex
 import sys
 from collections.abc import Iterable, Iterator
@@ -17,7 +16,7 @@ from mars_core.cli.arguments import (
     config_from,
     load_racer,
 )
-from mars_core.cli.generate import add_prompt, messages_from, print_stream
+from mars_core.cli.generate import add_prompt, messages_from, print_json, print_stream
 from mars_core.errors import MarsError
 from mars_core.race.settings import LaneName, RaceConfig
 
@@ -61,21 +60,18 @@ def run_race(args: argparse.Namespace) -> int:
         raise MarsError(f"{args.out}: its folder does not exist")
 
     from mars_core.control import LiveControl
-    from mars_core.race import records
+    from mars_core.trace import write_trace
 
     _, racer = load_racer(args)
     command = shlex.join(["mars", *sys.argv[1:]])
     recorded = with_command(racer.race(messages, config, LiveControl(config.decode)), command)
     if args.json:
-        if isinstance(sys.stdout, io.TextIOWrapper):
-            sys.stdout.reconfigure(encoding="utf-8")
-        for record in recorded:
-            print(records.dump_record(record), flush=True)
+        print_json(recorded)
         return 0
     kept: list[AnyRaceRecord] = []
     show(_keeping(recorded, kept))
     if args.out is not None:
-        records.write_race(args.out, kept)
+        write_trace(args.out, kept)
     return 0
 
 

@@ -11,7 +11,6 @@ from mars_core.paths import assets_dir
 from mars_core.race.records import (
     AnyRaceRecord,
     Race,
-    dump_record,
     is_race,
     lines_of,
     read_race,
@@ -42,7 +41,7 @@ def records_of(recording: Recording) -> Iterator[AnyRaceRecord]:
 
 def lines(recording: Recording) -> str:
     """It as JSON Lines."""
-    return "".join(dump_record(record) + "\n" for record in records_of(recording))
+    return "".join(trace.dump_record(record) + "\n" for record in records_of(recording))
 
 
 def lanes_of(recording: Recording) -> Sequence[tuple[str, Sequence[trace.AnyRecord]]]:

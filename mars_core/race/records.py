@@ -182,11 +182,6 @@ def _lane(race: Race | None, index: int, number: int) -> Lane:
     return race.lanes[index]
 
 
-def dump_record(record: AnyRaceRecord) -> str:
-    """The record as one line of JSON, without a newline. Fields never set are left out."""
-    return record.model_dump_json(exclude_unset=True)
-
-
 def is_race(first_line: bytes) -> bool:
     """Whether a file that begins so is meant to be a race, rather than a trace."""
     return b'"mars-race"' in first_line
@@ -195,11 +190,6 @@ def is_race(first_line: bytes) -> bool:
 def read_race(source: Path | bytes) -> Race:
     """Read the recording of a race that may come from anybody. Raises TraceError."""
     return collect(trace.read_records(source, _ADAPTER))
-
-
-def write_race(path: Path, records: Iterable[AnyRaceRecord]) -> None:
-    """Write records as JSON Lines (UTF-8)."""
-    trace.write_lines(path, map(dump_record, records))
 
 
 def lines_of(race: Race, verdict: VerdictRecord | None) -> Iterator[AnyRaceRecord]:

@@ -58,7 +58,6 @@ document.body.dataset.mars = studio.state;
 for (const name of ["gap", "again", "edit", "over"]) {
   root.addEventListener(`mars-${name}`, () => trigger(name));
 }
-root.addEventListener("mars-open", ({ detail }) => studio.open(detail));
 watch("value", () => studio.feed(props.value));
 studio.feed(props.value);
 window.marsPlayer = studio.player;
@@ -82,12 +81,7 @@ COPY_LINK = """(...values) => {
     if (value !== DEFAULTS[name]) query.set(name, value);
   });
   const link = new URL(`?${query}`, document.baseURI);
-  const button = document.querySelector("#link");
-  const said = button.textContent;
-  window.marsStudio.copy(String(link)).then((copied) => {
-    button.textContent = copied ? "Copied" : "Could not copy";
-    setTimeout(() => (button.textContent = said), 1500);
-  });
+  window.marsStudio.copy(document.querySelector("#link"), String(link));
 }"""
 EDITED = """() => {
   document.querySelector("#prompt textarea").focus();

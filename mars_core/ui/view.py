@@ -14,7 +14,8 @@ from typing import Any, Literal, NamedTuple
 
 from mars_core.config import Mode
 from mars_core.errors import MarsError
-from mars_core.race.records import AnyRaceRecord, dump_record
+from mars_core.race.records import AnyRaceRecord
+from mars_core.trace import dump_record
 
 LOADING = "The model is being loaded …"
 BATCH_SECONDS = 0.1

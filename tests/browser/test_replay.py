@@ -9,7 +9,7 @@ import pytest
 from PIL import Image
 
 from mars_core.export.page import replay_page
-from mars_core.race.records import dump_record
+from mars_core.trace import dump_record
 from tests.browser.harness import (
     PAYLOAD,
     ask,
@@ -340,7 +340,7 @@ def test_pictures_from_the_command_line(tmp_path):
 
 def test_a_link_sets_the_page_up(page, address):
     open_page(page, f"{address}?prompt=Why%3F&tau=0.5&block_size=8")
-    page.wait_for_function("document.querySelector('#prompt textarea').value == 'Why?'")
+    page.wait_for_function("document.querySelector('#prompt textarea')?.value == 'Why?'")
     assert page.locator("#tau input[type=number]").input_value() == "0.5"
     assert page.locator("#sizes input").first.input_value() == "8"
     assert page.locator('[data-place="chat"]').get_attribute("data-state") == "empty"
@@ -357,6 +357,6 @@ def test_a_copied_link_sets_another_page_up(page, address):
     link = page.evaluate("navigator.clipboard.readText()")
     assert link == f"{address}?prompt=Why+%26+how%3F&tau=0.35&block_size=6"
     open_page(page, link)
-    page.wait_for_function("document.querySelector('#prompt textarea').value == 'Why & how?'")
+    page.wait_for_function("document.querySelector('#prompt textarea')?.value == 'Why & how?'")
     assert page.locator("#tau input[type=number]").input_value() == "0.35"
     assert page.locator("#sizes input").first.input_value() == "6"

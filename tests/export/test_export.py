@@ -17,8 +17,7 @@ from mars_core.export.frames import MAX_FRAMES, Look
 from mars_core.export.page import replay_page, shell
 from mars_core.export.recording import lanes_of, lines, read_recording, shipped_recordings
 from mars_core.export.slots import COLUMNS, slots_csv
-from mars_core.race.records import dump_record
-from mars_core.trace import TraceError
+from mars_core.trace import TraceError, dump_record
 from tests.race.scripted import ONE_BY_ONE, SAID, SEVERAL, entrant, raced
 from tests.ui.scripted import ScriptedEngine
 

@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 from mars_core.config import DecodeConfig
 from mars_core.export.recording import lines, read_recording
 from mars_core.export.slots import slots_csv
-from mars_core.race.records import dump_record
-from mars_core.trace import TraceError
+from mars_core.trace import TraceError, dump_record
 from tests.race.scripted import ONE_BY_ONE, SAID, SEVERAL, entrant, raced
 from tests.ui.scripted import ScriptedEngine
 

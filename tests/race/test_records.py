@@ -6,9 +6,9 @@ import json
 
 import pytest
 
-from mars_core.race.records import collect, dump_record, is_race, lines_of, read_race, write_race
+from mars_core.race.records import collect, is_race, lines_of, read_race
 from mars_core.race.verdict import verdict_of
-from mars_core.trace import TraceError
+from mars_core.trace import TraceError, dump_record, write_trace
 from tests.race.scripted import ONE_BY_ONE, SEVERAL, entrant, raced
 
 RECORDS = raced(entrant("AR", ONE_BY_ONE), entrant("MARS", SEVERAL), repeats=2)
@@ -21,7 +21,7 @@ def data(lines):
 
 def test_a_race_read_back_is_the_race(tmp_path):
     path = tmp_path / "race.jsonl"
-    write_race(path, RECORDS)
+    write_trace(path, RECORDS)
     race = read_race(path)
     assert [dump_record(r) for r in lines_of(race, verdict_of(race))] == LINES
     assert is_race(path.read_bytes().splitlines()[0])
