@@ -49,6 +49,7 @@ HELP: dict[str, dict[str, str]] = {
         "ar_weight": "of the loss on the clean stream",
         "mask_weight": "of the loss on the noisy streams",
         "ar_teacher": "share of the original weights' prediction in what the clean stream learns",
+        "unlikelihood": "weight of what looping answers teach: not to repeat (0: left out)",
     },
     "steps": {
         "minutes": "budget; what ends first ends the run",

@@ -5,9 +5,9 @@ A row is one JSON object with
 * `messages`: a conversation whose last turn is the assistant's, or
 * `prompt` and `response`, and optionally `system`,
 
-and optionally `finished` (false: a limit cut the answer) and `looping` (true: left out). The token
-ids in front of the answer are exactly those that decoding would feed; only the last answer is
-learned.
+and optionally `finished` (false: a limit cut the answer) and `looping` (true: left out, or learned
+as what not to say). The token ids in front of the answer are exactly those that decoding would
+feed; only the last answer is learned.
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ from mars_core.models.words import expanded, one_line
 from mars_core.training.objective import Example
 from mars_core.training.overlap import HeldOut
 from mars_core.training.prompt_file import ROLES, json_object, message_of, read_lines, text_of
+from mars_core.training.repetition import repeating_tokens
 from mars_core.training.settings import Source
 
 # a name that ends so is never a data set's
@@ -41,11 +42,12 @@ STAND_IN = "\U000f0000"
 
 @dataclass(frozen=True, slots=True)
 class Chat:
-    """A conversation up to the answer, the answer, and whether it ended by itself."""
+    """A conversation up to the answer, the answer, whether it ended by itself or got stuck."""
 
     messages: tuple[Turn, ...]
     answer: str
     finished: bool
+    looping: bool = False
 
 
 @dataclass(slots=True)
@@ -66,16 +68,19 @@ class Data:
         digest = hashlib.sha256()
         for example in (*(x for pool in self.pools for x in pool), *self.validation):
             digest.update(f"{example.start},{example.finished},{len(example.ids)};".encode())
-            digest.update(array("q", example.ids).tobytes())
+            digest.update(array("q", [*example.ids, *example.unwanted]).tobytes())
         return digest.hexdigest()[:16]
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """max_length: tokens of prompt and answer. limit: examples from each source at most."""
+    """max_length: tokens of prompt and answer. limit: examples from each source at most.
+    loops: take looping answers too, for what they repeat.
+    """
 
     max_length: int
     limit: int | None = None
+    loops: bool = False
 
 
 def load_data(
@@ -107,6 +112,9 @@ def _add_source(
     for chat in _chats(source, left_out):
         if limits.limit is not None and len(pool) >= limits.limit:
             break
+        if chat.looping and not limits.loops:
+            left_out["looping"] += 1
+            continue
         if any(held_out.overlaps(m.content) for m in chat.messages) or held_out.overlaps(
             chat.answer
         ):
@@ -119,6 +127,9 @@ def _add_source(
             continue
         if example is None:
             left_out["with a prompt that is too long"] += 1
+            continue
+        if chat.looping and not example.unwanted:
+            left_out["looping"] += 1
             continue
         data.cut += chat.finished and not example.finished
         pool.append(example)
@@ -190,14 +201,13 @@ def _hub_rows(name: str, split: str) -> Iterator[Mapping[str, Any]]:
 
 def parse_row(row: Mapping[str, Any]) -> Chat | str:
     """The conversation of a row, or in words why it is not used; ValueError if it is none."""
-    if row.get("dropped"):  # by `mars distill`
-        return "dropped"
-    finished, looping = row.get("finished", True), row.get("looping", False)
+    dropped = row.get("dropped")  # by `mars distill`, with the reason
+    finished, looping = row.get("finished", True), row.get("looping", dropped == "looping")
     for name, value in (("finished", finished), ("looping", looping)):
         if not isinstance(value, bool):
             raise ValueError(f"{name} must be true or false")
-    if looping:
-        return "looping"
+    if dropped and not looping:
+        return "dropped"
     if "messages" in row:
         turns = row["messages"]
         if not isinstance(turns, list) or not turns:
@@ -213,7 +223,7 @@ def parse_row(row: Mapping[str, Any]) -> Chat | str:
         if row.get("system") is not None:
             system = text_of(row["system"], "system")
             messages.insert(0, Turn(role="system", content=system))
-    return _chat(messages, finished)
+    return _chat(messages, finished, looping)
 
 
 def _is_foreign(turn: object) -> bool:
@@ -223,20 +233,20 @@ def _is_foreign(turn: object) -> bool:
     return turn["role"] not in ROLES or turn.get("content", "") is None
 
 
-def _chat(messages: list[Turn], finished: bool) -> Chat | str:
+def _chat(messages: list[Turn], finished: bool, looping: bool) -> Chat | str:
     *before, last = messages
     if last.role != "assistant" or not last.content.strip():
         return "without an answer"
     if not before or before[-1].role != "user" or not before[-1].content.strip():
         return "without a question"
-    return Chat(tuple(before), last.content, finished)
+    return Chat(tuple(before), last.content, finished, looping)
 
 
 def tokenise(tokenizer: PreTrainedTokenizerBase, chat: Chat, max_length: int) -> Example | None:
     """The example of a chat, its answer cut to fit; None if there is no room for an answer.
 
     Special-token strings in the texts stay text. The token that ends the turn is added by the
-    objective and counted here.
+    objective and counted here. Of a looping answer the tokens that repeat are unwanted.
     """
     prompt, _ = encode_chat(tokenizer, chat.messages)
     answer = encode_plain(tokenizer, chat.answer)
@@ -244,7 +254,10 @@ def tokenise(tokenizer: PreTrainedTokenizerBase, chat: Chat, max_length: int) ->
         return None
     room = max_length - len(prompt)
     finished = chat.finished and len(answer) < room
-    return Example(array("i", [*prompt, *answer[:room]]), len(prompt), finished)
+    answer = answer[:room]
+    repeating = repeating_tokens(answer) if chat.looping else []
+    unwanted = [len(prompt) + place for place in repeating]
+    return Example(array("i", [*prompt, *answer]), len(prompt), finished, unwanted)
 
 
 def end_of_turn(tokenizer: PreTrainedTokenizerBase, eos_ids: frozenset[int]) -> int:
@@ -263,7 +276,8 @@ def end_of_turn(tokenizer: PreTrainedTokenizerBase, eos_ids: frozenset[int]) -> 
 def hold_out(data: Data, share: float, most: int, seed: int) -> None:
     """Move about `share` of the prompts, and at most `most` examples, to the validation set.
 
-    All examples of a prompt go together, from whichever source. A source is never emptied.
+    All examples of a prompt go together, from whichever source. A source is never emptied. What
+    looping answers teach is not validated.
     """
     groups: dict[bytes, list[tuple[int, int]]] = {}
     for p, pool in enumerate(data.pools):
@@ -282,7 +296,8 @@ def hold_out(data: Data, share: float, most: int, seed: int) -> None:
         taken.update(group)
         for p, n in needed.items():
             left[p] -= n
-    data.validation = [data.pools[p][i] for p, i in sorted(taken)]
+    held = [data.pools[p][i] for p, i in sorted(taken)]
+    data.validation = [example for example in held if not example.unwanted]
     data.pools = [
         [example for i, example in enumerate(pool) if (p, i) not in taken]
         for p, pool in enumerate(data.pools)

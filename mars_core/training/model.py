@@ -27,6 +27,7 @@ from mars_core.training.checkpoint import damaged, write_json
 from mars_core.training.objective import (
     CLEAN,
     NEXT,
+    UNWANTED,
     Ids,
     RowLosses,
     Teacher,
@@ -141,8 +142,10 @@ class DualStream(nn.Module):
         Returns loss (with gradient), ar and mask (its two parts, unweighted), counts (as
         `slot_counts`), and right and slots (R,) for whoever looks at single rows.
         """
-        clean = slots == NEXT
-        weights = share * torch.where(clean, self.settings.ar_weight, self.settings.mask_weight)
+        settings = self.settings
+        clean, unwanted = slots == NEXT, slots == UNWANTED
+        weights = share * torch.where(clean, settings.ar_weight, settings.mask_weight)
+        weights = torch.where(unwanted, settings.unlikelihood * share, weights)
         with torch.autocast(self.device.type, torch.bfloat16, enabled=self.autocast):
             hidden = self.hidden(input_ids, position_ids, self.mask(stream, position_ids, begin))
             found: RowLosses = row_losses(
@@ -151,17 +154,16 @@ class DualStream(nn.Module):
                 labels,
                 weights,
                 self.mask_id,
+                unwanted=unwanted if unwanted.any() else None,
                 teacher=self.lesson(input_ids, stream, rows, slots),
-                compiled=self.settings.compile,
+                compiled=settings.compile,
             )
         parts = found.nll * share
         return {
             "loss": found.loss,
             "ar": parts[clean].sum(),
-            "mask": parts[~clean].sum(),
-            "counts": slot_counts(
-                slots, found.nll, found.top, found.right, self.settings.block_size
-            ),
+            "mask": parts[~clean & ~unwanted].sum(),
+            "counts": slot_counts(slots, found.nll, found.top, found.right, settings.block_size),
             "right": found.right,
             "slots": slots,
         }

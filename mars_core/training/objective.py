@@ -13,6 +13,9 @@ learns the token j + 1 past the last clean one it sees, which is what decoding c
 one noisy row that holds a real token and has a label is the prompt's last, which predicts the
 first token of the response.
 
+An answer that got stuck is shown in the clean stream alone, which learns what not to say there:
+the tokens that repeat get the unlikelihood loss -log(1 - p) (Welleck et al., arXiv 1908.04319).
+
 Shapes: N sequences, T rows each after padding, R labelled rows in the whole batch.
 """
 
@@ -28,7 +31,8 @@ from torch.nn import functional
 from torch.nn.attention.flex_attention import BlockMask, create_block_mask
 
 CLEAN, PADDING = 0, -1  # streams; noisy copies are 1, 2, ...
-NEXT, REPEAT = 0, -1  # slots: of the clean stream; of the noisy row that holds a real token
+# slots: of the clean stream; of the noisy row that holds a real token; of what not to say
+NEXT, REPEAT, UNWANTED = 0, -1, -2
 # labelled rows whose logits exist at the same time; a GPU would rather be called less often
 HEAD_ROWS, HEAD_ROWS_GPU = 128, 1024
 
@@ -39,11 +43,13 @@ class Example:
 
     ids: tokens, without the one that ends the turn. start: where the answer begins, at least 1.
     finished: the answer ended by itself; False where a limit cut it, and then no end is taught.
+    unwanted: places in `ids` of tokens not to say. Where there are any, they alone are learned.
     """
 
     ids: Sequence[int]
     start: int
     finished: bool
+    unwanted: Sequence[int] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,8 +84,8 @@ class Batch:
     stream: (N, T), CLEAN, the number of a noisy copy, or PADDING.
     begin: (N, T), the first position of the row's block; 0 in the clean stream.
     rows: (R,), labelled rows as indices into the N * T flattened ones.
-    labels: (R,), the token each is to predict.
-    slots: (R,), NEXT in the clean stream, j for the j-th mask of a block, REPEAT.
+    labels: (R,), the token each is to predict, or with the slot UNWANTED not to predict.
+    slots: (R,), NEXT or UNWANTED in the clean stream, j for the j-th mask of a block, REPEAT.
     share: (R,) float32, sums to 1 over each stream: 1 / (N * labelled rows of its sequence there).
     """
 
@@ -101,7 +107,8 @@ def build_batch(
     clean_labels: bool = True,
     trim: bool = True,
 ) -> Batch:
-    """The batch of `examples`; cuts[n] has the blocks of each noisy copy of example n.
+    """The batch of `examples`; cuts[n] has the blocks of each noisy copy of example n, which one
+    with unwanted tokens has none of.
 
     clean_labels: False leaves the clean stream unlabelled (training without L_AR).
     trim: leave out rows that no label depends on: noisy ones of blocks that end before the
@@ -158,8 +165,8 @@ class _Laid:
 
     def shares(self) -> list[float]:
         """Per labelled row, one over the number of labelled rows of its kind of stream."""
-        clean = sum(slot == NEXT for slot in self.slots)
-        return [1 / (clean if s == NEXT else len(self.slots) - clean) for s in self.slots]
+        clean = [slot in (NEXT, UNWANTED) for slot in self.slots]
+        return [1 / clean.count(kind) for kind in clean]
 
 
 def _lay_out(
@@ -170,7 +177,11 @@ def _lay_out(
     labelled = range(example.start - 1, len(tokens) - 1)
     laid = _Laid()
     laid.add(CLEAN, tokens[:stop], range(stop), [0] * stop)
-    if clean_labels:
+    if example.unwanted:
+        laid.rows += [place - 1 for place in example.unwanted]
+        laid.labels += [tokens[place] for place in example.unwanted]
+        laid.slots += [UNWANTED] * len(example.unwanted)
+    elif clean_labels:
         laid.rows += labelled
         laid.labels += tokens[example.start :]
         laid.slots += [NEXT] * len(labelled)
@@ -238,8 +249,8 @@ def block_mask(stream: torch.Tensor, position_ids: torch.Tensor, begin: torch.Te
 class RowLosses:
     """What the labelled rows say, each (R,) but the first and without gradient but the first.
 
-    loss: scalar, the weighted sum of nll. nll: -log p of the label. top: the largest probability.
-    right: bool, the most likely token is the label.
+    loss: scalar, the weighted sum of what each row is to learn. nll: -log p of the label. top: the
+    largest probability. right: bool, the most likely token is the label.
     """
 
     loss: torch.Tensor
@@ -275,32 +286,37 @@ def row_losses(
     weights: torch.Tensor,
     mask_id: int,
     *,
+    unwanted: torch.Tensor | None = None,
     teacher: Teacher | None = None,
     compiled: bool = False,
 ) -> RowLosses:
     """Cross-entropy of the labelled rows, with the mask token left out as decoding does.
 
     hidden: (R, d), what the head is given. head: (vocabulary, d), bias: (vocabulary,) or None.
-    weights: (R,), of each row in the loss. teacher: changes the target of some rows in the loss;
-    `nll` stays that of the label. Logits are made for a few rows at a time, and their gradient at
+    weights: (R,), of each row in the loss. unwanted: (R,) bool, whose label is not to be said:
+    -log(1 - p) in the loss. teacher: changes the target of some other rows in the loss. `nll`
+    stays that of the label. Logits are made for a few rows at a time, and their gradient at
     once, so that all of them never exist together. compiled: work on them in one pass, which
     takes a minute to compile.
     """
     work = _compiled_work() if compiled else _work
-    return RowLosses(*_HeadLoss.apply(hidden, head, bias, labels, weights, mask_id, teacher, work))
+    found = _HeadLoss.apply(hidden, head, bias, labels, weights, mask_id, unwanted, teacher, work)
+    return RowLosses(*found)
 
 
 def _work(
     logits: torch.Tensor,
     labels: torch.Tensor,
     weights: torch.Tensor,
+    unwanted: torch.Tensor | None,
     taught: torch.Tensor | None,
     share: float,
 ) -> tuple[torch.Tensor, ...]:
     """What becomes of the logits of n rows, which have no infinities.
 
-    taught: (n, vocabulary), the teacher's logits. Returns the loss (unweighted), nll, top and
-    right, each (n,), and the gradient of the weighted loss by the logits.
+    unwanted: (n,) bool. taught: (n, vocabulary), the teacher's logits. Returns the loss
+    (unweighted), nll, top and right, each (n,), and the gradient of the weighted loss by the
+    logits.
     """
     exact = torch.float64 if logits.dtype == torch.float64 else torch.float32
     wanted = labels[:, None]
@@ -312,6 +328,13 @@ def _work(
     label = logits.gather(-1, wanted)[:, 0]
     loss = nll = total.log() + best - label
     slope = powers / total[:, None] - chosen.to(exact)
+    if unwanted is not None:
+        # from the others' sum, since 1 - p has no digits left where p is close to 1
+        others = (powers * ~chosen).sum(-1).clamp_min(torch.finfo(exact).tiny)
+        p = torch.exp(-nll)
+        away = torch.where(chosen, p[:, None], -p[:, None] * powers / others[:, None])
+        loss = torch.where(unwanted, total.log() - others.log(), nll)
+        slope = torch.where(unwanted[:, None], away, slope)
     if taught is not None:
         heard = taught.gather(-1, wanted)[:, 0] == taught.amax(-1)
         aim = torch.softmax(taught.to(exact), -1)
@@ -346,6 +369,7 @@ class _HeadLoss(torch.autograd.Function):
         labels: torch.Tensor,
         weights: torch.Tensor,
         mask_id: int,
+        unwanted: torch.Tensor | None,
         teacher: Teacher | None,
         work: Callable[..., tuple[torch.Tensor, ...]],
     ) -> tuple[torch.Tensor, ...]:
@@ -360,11 +384,12 @@ class _HeadLoss(torch.autograd.Function):
         for rows, lesson in _pieces(len(labels), teacher, hidden.device):
             logits = _logits(hidden[rows], head, bias, mask_id)
             taught, share = None, 0.0
+            avoided = None if unwanted is None else unwanted[rows]
             if teacher is not None and lesson is not None:
                 taught = _logits(teacher.hidden[lesson], teacher.head, teacher.bias, mask_id)
                 share = teacher.share
             loss[rows], nll[rows], top[rows], right[rows], by_logits = work(
-                logits, labels[rows], weights[rows], taught, share
+                logits, labels[rows], weights[rows], avoided, taught, share
             )
             if any(slope is not None for slope in slopes):
                 _add_slopes(slopes, by_logits, hidden[rows], head, rows)
@@ -376,7 +401,7 @@ class _HeadLoss(torch.autograd.Function):
     def backward(ctx: Any, *slopes: Any) -> tuple[torch.Tensor | None, ...]:
         saved = cast(tuple[torch.Tensor | None, ...], ctx.saved_tensors)
         grads = [None if x is None else x * slopes[0].to(x.dtype) for x in saved]
-        return (*grads, None, None, None, None, None)
+        return (*grads, None, None, None, None, None, None)
 
 
 def _pieces(
@@ -422,6 +447,6 @@ def slot_counts(
     """
     sure = top > 0.9
     columns = torch.stack([torch.ones_like(top), right, sure, sure & right, nll], dim=1)
-    counted = slots != REPEAT
+    counted = slots >= NEXT
     sums = torch.zeros(size + 1, columns.shape[1], device=slots.device)
     return sums.index_add_(0, slots[counted], columns[counted].float())

@@ -5,7 +5,10 @@ The same rule drops answers in distillation and excludes them from evaluation. N
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 RUN_WORDS = 6
+RUN_TOKENS = 6
 MAX_REPEATED_SHARE = 0.3
 
 
@@ -22,3 +25,15 @@ def repeated_share(text: str, run_words: int = RUN_WORDS) -> float:
 def is_looping(text: str) -> bool:
     """Whether more than 30 % of the text's 6-word runs are repetitions."""
     return repeated_share(text) > MAX_REPEATED_SHARE
+
+
+def repeating_tokens(ids: Sequence[int], run_tokens: int = RUN_TOKENS) -> list[int]:
+    """The places in `ids` that complete a run of `run_tokens` tokens which occurred before."""
+    seen: set[tuple[int, ...]] = set()
+    places = []
+    for end in range(run_tokens, len(ids) + 1):
+        run = tuple(ids[end - run_tokens : end])
+        if run in seen:
+            places.append(end - 1)
+        seen.add(run)
+    return places

@@ -87,6 +87,9 @@ class TrainConfig:
     ar_weight, mask_weight: of L_AR and L_mask; 0 leaves one out (without masks: plain fine-tuning).
     ar_teacher: share of the original weights' prediction in the target of L_AR, where they would
         choose the label; keeps one-token decoding near the original (see `objective.Teacher`).
+    unlikelihood: weight of what looping answers teach: not to say a run of tokens again (0 leaves
+        them out). A source of nothing else, such as the `.dropped.jsonl` of `mars distill`, says
+        by its weight how often.
     attention: "flex" needs a GPU; "eager", the formula itself, is the fastest on a CPU once it is
         compiled. compile: torch.compile for the layers and the loss, faster after a minute or so;
         needs a C++ compiler.
@@ -123,6 +126,7 @@ class TrainConfig:
     ar_weight: float = 1.0
     mask_weight: float = 1.0
     ar_teacher: float = 0.0
+    unlikelihood: float = 0.0
     attention: Attention = "sdpa"
     compile: bool = False
     max_length: int = 512
@@ -162,6 +166,8 @@ class TrainConfig:
             raise MarsError("how long to train? give minutes, steps or both")
         if not self.ar_weight and not self.mask_weight:
             raise MarsError("with both weights 0 there is nothing to learn")
+        if self.unlikelihood and not self.ar_weight:
+            raise MarsError("unlikelihood goes with L_AR: give it an AR weight above 0")
         if self.adapter is not None and self.method != "lora":
             raise MarsError("an adapter can be gone on from with the method lora only")
         if self.batch_size % self.accumulate:
@@ -196,6 +202,7 @@ class TrainConfig:
             "AR weight": (self.ar_weight, 0, 1000),
             "mask weight": (self.mask_weight, 0, 1000),
             "AR teacher": (self.ar_teacher, 0, 1),
+            "unlikelihood": (self.unlikelihood, 0, 1000),
             "learning rate": (self.lr, 1e-9, 10),
             "learning rate of the mask": (self.mask_lr_scale, 0, 1000),
             "warm-up": (self.warmup, 0, 1),

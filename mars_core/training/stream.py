@@ -105,4 +105,5 @@ class Stream(Dataset[tuple[Example, list[Blocks]]]):
         return self._length
 
     def __getitem__(self, place: int) -> tuple[Example, list[Blocks]]:
-        return self._mix[place], self._cutting.draw(self._seed, place)
+        example = self._mix[place]
+        return example, [] if example.unwanted else self._cutting.draw(self._seed, place)

@@ -233,7 +233,7 @@ def _check_room(config: TrainConfig, loaded: LoadedModel) -> None:
 def _data(config: TrainConfig, loaded: LoadedModel, tell: Report) -> Data:
     files = evaluation_files() if config.held_out is None else config.held_out
     held_out = HeldOut(text for path in files for text in evaluation_texts(path))
-    limits = Limits(config.max_length, config.limit)
+    limits = Limits(config.max_length, config.limit, loops=config.unlikelihood > 0)
     data = load_data(config.data, loaded.tokenizer, limits, held_out)
     hold_out(data, config.validation, config.max_validation, config.seed)
     counted = [f"{count} {why}" for why, count in sorted(data.left_out.items())]

@@ -24,6 +24,7 @@ from mars_core.training.data import (
 )
 from mars_core.training.objective import Blocks, Example
 from mars_core.training.overlap import HeldOut, evaluation_texts
+from mars_core.training.repetition import repeating_tokens
 from mars_core.training.settings import Source
 from mars_core.training.stream import BUCKET_BATCHES, Cutting, Mix, Stream, quotas
 from tests.tiny import EOS_ID, tiny_tokenizer
@@ -117,6 +118,7 @@ def test_what_is_left_out_is_counted(tmp_path):
         {"prompt": "long " * 100, "response": "x"},
         {"prompt": "loops", "response": "x x x", "looping": True},
         {"prompt": "dropped", "response": "x x x", "dropped": "looping"},
+        {"prompt": "dropped", "response": "x x x", "dropped": "too long"},
         {"prompt": "empty", "response": "  "},
         {"messages": [user("nobody answers")]},
         {"messages": [assistant("nobody asked")]},
@@ -132,13 +134,34 @@ def test_what_is_left_out_is_counted(tmp_path):
     assert data.cut == 1
     assert data.left_out == {
         "with a prompt that is too long": 1,
-        "looping": 1,
+        "looping": 2,
         "dropped": 1,
         "without an answer": 2,
         "without a question": 1,
         "with tools or other speakers": 3,
         "overlap an evaluation prompt": 2,
     }
+
+
+def test_looping_answers_teach_what_not_to_say(tmp_path):
+    """Where they are asked for; the tokens that repeat a run of six are named."""
+    rows = [
+        {"prompt": "good", "response": "yes"},
+        {"prompt": "stuck", "response": "abcdefgh" * 3, "finished": False, "looping": True},
+        {"prompt": "stuck", "response": "abcdefgh" * 2, "finished": False, "dropped": "looping"},
+        {"prompt": "no run", "response": "abc", "looping": True},
+    ]
+    source = write(tmp_path / "a.jsonl", rows)
+    data = load_data([source], TOKENIZER, Limits(200, loops=True))
+    good, stuck, dropped = data.pools[0]
+    assert good.unwanted == []
+    assert data.left_out == {"looping": 1}
+    answer = list(stuck.ids[stuck.start :])
+    assert [place - stuck.start for place in stuck.unwanted] == repeating_tokens(answer) != []
+    assert [place - dropped.start for place in dropped.unwanted] == [13, 14, 15]
+    everything = Data(pools=[[stuck], [dropped, *examples(30)]])
+    hold_out(everything, share=0.5, most=40, seed=1)
+    assert not any(example.unwanted for example in everything.validation)
 
 
 def test_a_limit_counts_used_rows(tmp_path):
@@ -322,3 +345,5 @@ def test_the_stream_is_the_mix_with_its_cuts():
     stream = Stream(mix, cutting, length=10, seed=3)
     assert len(stream) == 10
     assert stream[7] == (mix[7], cutting.draw(3, 7))
+    stuck = Mix([[Example([1, 2, 2], 1, False, unwanted=[2])]], None, batch_size=2, seed=3)
+    assert Stream(stuck, cutting, length=10, seed=3)[7] == (stuck[7], [])

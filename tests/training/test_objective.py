@@ -16,6 +16,7 @@ from mars_core.training.objective import (
     NEXT,
     PADDING,
     REPEAT,
+    UNWANTED,
     Blocks,
     Example,
     Ids,
@@ -395,6 +396,51 @@ def test_a_teacher_is_heard_where_it_would_choose_the_label(monkeypatch):
         strict=True,
     ):
         assert torch.allclose(slope, by_formula, atol=1e-12)
+
+
+def test_unwanted_tokens_are_pushed_away(monkeypatch):
+    """-log(1 - p) by autograd, beside rows that learn their label."""
+    monkeypatch.setattr(objective, "HEAD_ROWS", 4)
+    generator = torch.Generator().manual_seed(5)
+    hidden = torch.randn(11, 8, generator=generator, dtype=torch.float64).requires_grad_()
+    head = torch.randn(VOCAB, 8, generator=generator, dtype=torch.float64).requires_grad_()
+    labels = torch.tensor([5 + i for i in range(11)])
+    weights = torch.linspace(0.1, 1, 11, dtype=torch.float64)
+    unwanted = torch.arange(11) % 3 == 0
+    found = row_losses(hidden, head, None, labels, weights, M, unwanted=unwanted)
+    _, nll, _ = plain_losses(hidden, head, None, labels, weights)
+    wanted = (torch.where(unwanted, -torch.log1p(-torch.exp(-nll)), nll) * weights).sum()
+    assert torch.allclose(found.loss, wanted)
+    assert torch.allclose(found.nll, nll)
+    slopes = torch.autograd.grad(found.loss, [hidden, head])
+    for slope, by_formula in zip(slopes, torch.autograd.grad(wanted, [hidden, head]), strict=True):
+        assert torch.allclose(slope, by_formula, atol=1e-12)
+
+
+def test_a_certain_token_is_pushed_away_too():
+    """Where 1 - p rounds to 0 the loss stays finite, and its slope is not lost."""
+    head = torch.zeros(VOCAB, 8)
+    head[9] = 10.0
+    hidden = torch.full((1, 8), 2.0).requires_grad_()
+    arguments = (hidden, head, None, torch.tensor([9]), torch.ones(1), M)
+    assert row_losses(*arguments).nll.item() == 0
+    found = row_losses(*arguments, unwanted=torch.tensor([True]))
+    assert torch.isfinite(found.loss)
+    slope = torch.autograd.grad(found.loss, [hidden])[0]
+    assert torch.allclose(slope, torch.full((1, 8), 10.0))
+
+
+def test_a_stuck_answer_is_shown_in_the_clean_stream_alone():
+    stuck = Example([10, 11, 20, 21, 20, 21, 20], start=2, finished=False, unwanted=[5, 6])
+    batch = build_batch([stuck, CUT], [[], [Blocks(2)]], IDS)
+    alone = table(build_batch([stuck], [[]], IDS))
+    assert alone == [(0, 4, 20, 21, UNWANTED), (0, 5, 21, 20, UNWANTED)]
+    assert batch.stream[0].tolist() == [0] * 6 + [PADDING] * (batch.stream.shape[1] - 6)
+    assert batch.share[:2].tolist() == [1 / 4, 1 / 4]
+    assert batch.slots.tolist().count(UNWANTED) == 2
+    ones = torch.ones(len(batch.slots))
+    counts = slot_counts(batch.slots, ones, ones, ones > 0, 2)
+    assert counts[NEXT, 0] == (batch.slots == NEXT).sum()
 
 
 def test_the_loss_is_normalised_per_sequence():

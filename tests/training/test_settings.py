@@ -80,6 +80,7 @@ def test_what_a_person_writes_in_yaml(tmp_path):
         ({"method": "qlora"}, "method is 'qlora': choose one of lora, full"),
         ({"attention": "flash"}, "attention is 'flash'"),
         ({"ar_weight": 0, "mask_weight": 0}, "nothing to learn"),
+        ({"ar_weight": 0, "unlikelihood": 1}, "unlikelihood goes with L_AR"),
         ({"batch_size": 9, "accumulate": 2}, "cannot be split into 2"),
         ({"validation": 0.9}, "validation"),
         ({"batch_size": None}, "batch_size has no value"),

@@ -229,6 +229,45 @@ def test_a_teacher_holds_the_clean_stream_back(config, share):
     assert ar > 0.8 * ar_before if share else ar < 0.2 * ar_before
 
 
+def test_what_is_unwanted_grows_unlikely(config):
+    """A model that learned to repeat itself stops doing so; the log's losses leave it out."""
+    ids = [10, 11, 12, 13, 12, 13, 12, 13]
+    said = build_batch([Example(ids, start=2, finished=False)], [[]], IDS)
+    stuck = Example(ids, start=2, finished=False, unwanted=[6, 7])
+    both = build_batch([stuck, EXAMPLE], [[], [Blocks(3)]], IDS)
+    other = build_batch([EXAMPLE], [[Blocks(3)]], IDS)
+    settings = replace(config, rank=8, lr=2e-2, unlikelihood=2.0)
+    dual = training_model.prepare(load(config.model, **PLAIN), settings, IDS)
+    optimizer = torch.optim.AdamW(training_model.groups(dual), weight_decay=0)
+
+    def losses(batch):
+        return dual(**{name: getattr(batch, name) for name in batch.__slots__})
+
+    def learn(batch, steps):
+        for _ in range(steps):
+            optimizer.zero_grad()
+            losses(batch)["loss"].backward()
+            optimizer.step()
+
+    @torch.no_grad()
+    def p_unwanted():
+        logits = dual.causal(torch.tensor([ids])).logits[0, [5, 6]]
+        logits[:, MASK_ID] = -torch.inf
+        return logits.softmax(-1)[[0, 1], [12, 13]]
+
+    learn(said, 40)
+    p, found, plain = p_unwanted(), losses(both), losses(other)
+    assert (p > 0.25).all()
+    by_hand = -torch.log1p(-p).mean()  # times the weight of 2, for one sequence of two
+    assert found["loss"].item() == pytest.approx(
+        plain["loss"].item() / 2 + by_hand.item(), rel=1e-3
+    )
+    for part in ("ar", "mask"):
+        assert found[part].item() == pytest.approx(plain[part].item() / 2, rel=1e-3)
+    learn(both, 40)
+    assert (p_unwanted() < 0.05).all()
+
+
 def test_what_learns_how_fast(config):
     """The mask's embedding faster than the rest; in full training only matrices decay."""
     lora = replace(config, lr=1e-3, weight_decay=0.1)
