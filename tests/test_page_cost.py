@@ -12,8 +12,9 @@ import pytest
 from mars_core import cli
 from mars_core.chromium import find_chromium
 from mars_core.errors import MarsError
-from mars_core.evaluation import page, page_browser, page_client
+from mars_core.evaluation import page, page_browser, page_client, page_race
 from mars_core.evaluation.measure import PROMPT, Conditions, Timing
+from mars_core.race.records import Lane, LaneInfo, Race, RaceRecord
 from mars_core.trace import DoneRecord
 from mars_core.ui.demo import build_demo, launch
 from tests.tiny import tiny_checkpoint, tiny_llama
@@ -136,11 +137,11 @@ def test_a_client_that_dies_is_one_line(address, monkeypatch):
     start = process.start
     monkeypatch.setattr(process, "start", lambda child: (children.append(child), start(child)))
     with page_client.client(address) as ask:
-        assert ask(prompt=PROMPT).done.text == "Rain falls down."
+        assert ask.run(prompt=PROMPT).done.text == "Rain falls down."
         children[0].kill()
         children[0].join()
         with pytest.raises(MarsError, match="client of the page") as error:
-            ask(prompt=PROMPT)
+            ask.run(prompt=PROMPT)
     assert "\n" not in str(error.value)
 
 
@@ -152,7 +153,7 @@ def test_what_the_page_refuses_is_one_line(address, settings, words):
         pytest.raises(MarsError, match=words) as error,
         page_client.client(address) as ask,
     ):
-        ask(**settings)
+        ask.run(**settings)
     assert "\n" not in str(error.value)
 
 
@@ -186,6 +187,84 @@ def test_figures_of_the_client_are_kept_where_the_browser_fails(monkeypatch):
 def test_too_few_repeats_are_refused():
     with pytest.raises(MarsError, match="at least 3"):
         page.page_cost(ScriptedEngine(PASSES), serve, repeats=2, new_tokens=8)
+    with pytest.raises(MarsError, match="at least 3"):
+        page_race.race_cost(ScriptedEngine(PASSES), serve, repeats=2, new_tokens=8)
+
+
+def test_the_command_compares_races_lane_by_lane(folder, capsys):
+    """Headless and through the endpoint the same tokens, each lane timed by its own steps."""
+    command = "bench-page --race --repeats 3 --max-new-tokens 16 --no-browser --json"
+    assert cli.main([*command.split(), "--model", folder, "--device", "cpu"]) == 0
+    cost = json.loads(capsys.readouterr().out)
+    assert (cost["reader"], cost["browser_missing"]) == ("gradio_client", "not asked for")
+    assert [lane["name"] for lane in cost["lanes"]] == ["AR", "MARS, tau 0.9"]
+    assert cost["same_text"]
+    assert cost["conditions"]["versions"]["gradio"]
+    for lane in cost["lanes"]:
+        for part in ("headless", "page", "ratio"):
+            assert 0 < lane[part]["low"] <= lane[part]["median"] <= lane[part]["high"]
+
+
+def races(*seconds, text="Rain."):
+    """Races of two lanes that take so long, a pair for each two."""
+    made = []
+    for ar, mars in seconds:
+        lanes = [
+            Lane(LaneInfo(name=name, about=""), [run(text=text).done.model_copy(update=changes)])
+            for name, changes in (
+                ("AR", {"decode_ms": 1000.0 * ar}),
+                ("MARS", {"decode_ms": 1000.0 * mars}),
+            )
+        ]
+        header = RaceRecord(
+            type="race", format="mars-race", version=1, created="now", repeats=1,
+            lanes=tuple(lane.info for lane in lanes),
+        )  # fmt: skip
+        made.append(Race(header, lanes))
+    return list(zip(made[::2], made[1::2], strict=True))
+
+
+def test_races_are_compared_pair_by_pair(monkeypatch):
+    pairs = races((2, 1), (3, 1), (4, 2), (6, 2), (8, 4), (12, 4))
+    monkeypatch.setattr(page_race, "in_pairs", lambda *_: pairs)
+    cost = page_race.race_cost(ScriptedEngine(PASSES), serve, 3, 8, with_browser=False)
+    assert [lane.ratio for lane in cost.lanes] == [Timing(1.5, 1.5, 1.5), Timing(1, 1, 1)]
+    assert cost.lanes[0].headless.median == 4
+    assert cost.headless_speed_up == Timing(2, 2, 2)
+    assert cost.page_speed_up == Timing(3, 3, 3)
+    assert cost.same_text
+    shown = page_race.table(cost)
+    for words in (
+        "scripted",
+        "8 new tokens at most, tau 0.9, B 4; medians of 3 interleaved pairs of races",
+        "page (gradio_client)",
+        "same texts",
+        "browser: left out, not asked for",
+    ):
+        assert words in shown
+    monkeypatch.setattr(
+        page_race, "in_pairs", lambda *_: [*pairs[1:], *races((2, 1), (2, 1), text="Snow.")]
+    )
+    other = page_race.race_cost(ScriptedEngine(PASSES), serve, 3, 8)
+    assert (other.reader, other.browser_missing) == ("Chromium", "")
+    assert "TEXTS DIFFER" in page_race.table(other)
+
+
+def test_where_the_browser_fails_races_are_read_by_a_client(monkeypatch):
+    measured = iter([MarsError("the browser failed: it was closed"), races(*[(2, 1)] * 6)])
+
+    def in_pairs(*_):
+        found = next(measured)
+        if isinstance(found, MarsError):
+            raise found
+        return found
+
+    monkeypatch.setattr(page_race, "in_pairs", in_pairs)
+    cost = page_race.race_cost(ScriptedEngine(PASSES), serve, 3, 8)
+    assert (cost.reader, cost.browser_missing) == (
+        "gradio_client",
+        "the browser failed: it was closed",
+    )
 
 
 def test_a_run_that_did_not_end_is_refused():
@@ -210,6 +289,16 @@ def test_a_real_browser_is_a_reader_too():
     assert found.seconds > 0.03  # the engine's pauses
     assert found.longest_task_ms >= 0
     assert found.done.text == "Rain falls down."
+
+
+@pytest.mark.browser
+@pytest.mark.skipif(not CHROMIUM, reason="no Chromium found (PATH, or CHROMIUM=/path)")
+def test_a_real_browser_races_too():
+    race = page_race.race_in_browser(serve, new_tokens=8)
+    assert [lane.info.name for lane in race.lanes] == ["AR", "MARS"]
+    assert page_race.texts(race) == ("Rain falls down.", "Rain falls down.")
+    assert all(page_race.seconds(lane) > 0 for lane in race.lanes)
+    assert not any(lane.timings for lane in race.lanes)
 
 
 @pytest.mark.browser

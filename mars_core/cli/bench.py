@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import argparse
-import json
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict
 from typing import get_args
 
 from mars_core.cli.arguments import (
@@ -42,6 +40,7 @@ def add_commands(commands: Commands) -> None:
     page.add_argument(
         "--no-browser", dest="browser", action="store_false", help="without the real Chromium"
     )
+    page.add_argument("--race", action="store_true", help="races instead of runs, lane by lane")
     page.add_argument("--json", action="store_true", help="print JSON instead of tables")
     page.set_defaults(run=run_bench_page)
 
@@ -77,7 +76,7 @@ def run_bench_page(args: argparse.Namespace) -> int:
     engine = thread.submit(lambda: threaded_engine(args, thread))
     ready = engine.result()
 
-    from mars_core.evaluation.page import page_cost, table
+    from mars_core.evaluation import page, page_race
     from mars_core.ui.demo import build_demo, launch
 
     @contextmanager
@@ -88,6 +87,9 @@ def run_bench_page(args: argparse.Namespace) -> int:
         finally:
             demo.close(verbose=False)
 
-    result = page_cost(ready, serve, args.repeats, args.max_new_tokens, with_browser=args.browser)
-    print(json.dumps(asdict(result), indent=1) if args.json else table(result))
+    measured = (ready, serve, args.repeats, args.max_new_tokens)
+    if args.race:
+        show(args, page_race.race_cost(*measured, with_browser=args.browser), page_race.table)
+    else:
+        show(args, page.page_cost(*measured, with_browser=args.browser), page.table)
     return 0

@@ -48,6 +48,7 @@ HELP: dict[str, dict[str, str]] = {
         "copies": "noisy streams per clean one",
         "ar_weight": "of the loss on the clean stream",
         "mask_weight": "of the loss on the noisy streams",
+        "mask_labels": "what masks learn: the data's tokens, or AR's own choices where known",
         "ar_teacher": "share of the original weights' prediction in what the clean stream learns",
         "unlikelihood": "weight of what looping answers teach: not to repeat (0: left out)",
     },

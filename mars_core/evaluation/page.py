@@ -13,7 +13,7 @@ from contextlib import AbstractContextManager, closing
 from dataclasses import dataclass
 from functools import partial
 from importlib.metadata import version
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 from mars_core.config import DecodeConfig
 from mars_core.errors import MarsError
@@ -31,6 +31,7 @@ from mars_core.model_thread import Generates
 from mars_core.trace import DoneRecord, Header, Message, Prompt
 
 MESSAGES = (Message(role="user", content=PROMPT),)
+T = TypeVar("T")
 Pairs = Sequence[tuple[Run, Run]]
 # serves the page, at the address that it gives, for as long as the context is open
 Serve = Callable[[], AbstractContextManager[str]]
@@ -82,7 +83,7 @@ def page_cost(
     """Measure the page that `serve` serves for `engine`, in this process."""
     check_repeats(repeats)
     config = DecodeConfig(max_new_tokens=new_tokens)
-    header = _header(engine, config)
+    header = header_of(engine, config)
     alone = partial(run_headless, engine, config)
     pairs = in_pairs(alone, partial(run_client, serve, new_tokens), repeats)
     in_browser, missing = None, "not asked for"
@@ -93,13 +94,7 @@ def page_cost(
         except MarsError as error:
             missing = str(error)
     return PageCost(
-        conditions=Conditions(
-            model=header.model.name,
-            weights=header.model.weights,
-            dtype=header.dtype,
-            device=header.device,
-            versions={**header.versions, "gradio": version("gradio")},
-        ),
+        conditions=conditions_of(header),
         settings=header.settings,
         repeats=repeats,
         prompt=PROMPT,
@@ -111,10 +106,21 @@ def page_cost(
     )
 
 
-def _header(engine: Generates, config: DecodeConfig) -> Header:
+def header_of(engine: Generates, config: DecodeConfig) -> Header:
     """The header of a run that goes no further: it describes what is going to be measured."""
     with closing(cast(Any, engine.generate(MESSAGES, config))) as records:
         return cast(Header, next(records))
+
+
+def conditions_of(header: Header) -> Conditions:
+    """On what a run so described is measured, with the server's version."""
+    return Conditions(
+        model=header.model.name,
+        weights=header.model.weights,
+        dtype=header.dtype,
+        device=header.device,
+        versions={**header.versions, "gradio": version("gradio")},
+    )
 
 
 def run_headless(engine: Generates, config: DecodeConfig) -> Run:
@@ -127,17 +133,17 @@ def run_headless(engine: Generates, config: DecodeConfig) -> Run:
 def run_client(serve: Serve, new_tokens: int) -> Run:
     """Ask the page's endpoint, with its default settings, from another process."""
     with serve() as address, client(address) as ask:
-        ask(prompt=PROMPT, max_new_tokens=1)  # what only a first request costs is not counted
-        return ask(prompt=PROMPT, max_new_tokens=new_tokens)
+        ask.run(prompt=PROMPT, max_new_tokens=1)  # what only a first request costs is not counted
+        return ask.run(prompt=PROMPT, max_new_tokens=new_tokens)
 
 
 def run_browser(serve: Serve, new_tokens: int) -> Run:
     """Ask in the page itself, just opened in a real browser."""
     with serve() as address, browser(address) as ask:
-        return ask(PROMPT, new_tokens)
+        return ask.run(PROMPT, new_tokens)
 
 
-def in_pairs(alone: Callable[[], Run], ask: Callable[[], Run], repeats: int) -> Pairs:
+def in_pairs(alone: Callable[[], T], ask: Callable[[], T], repeats: int) -> list[tuple[T, T]]:
     """Runs (headless, through the page), after one of each that does not count."""
     alone()
     ask()

@@ -17,6 +17,7 @@ from multiprocessing.connection import Connection
 from typing import Any, NamedTuple
 
 from mars_core.errors import MarsError
+from mars_core.race.records import Race, read_race
 from mars_core.trace import DoneRecord, parse_record
 
 
@@ -37,11 +38,29 @@ class Run:
 
 
 class Answer(NamedTuple):
-    """What the client process sends back: `last` is the last line of the trace."""
+    """What the client process sends back; `text` is the endpoint's result."""
 
     seconds: float
     updates: int
-    last: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Client:
+    """A connected client. Its methods take the endpoints' arguments by name."""
+
+    name = "gradio_client"
+    _ask: Callable[[str, dict[str, Any]], Answer]
+
+    def run(self, **settings: Any) -> Run:
+        """A run as this client got it."""
+        seconds, updates, text = self._ask("/generate", settings)
+        last = text.rstrip("\n").rpartition("\n")[2]
+        return Run(self.name, seconds, parse_done(last), updates=updates)
+
+    def race(self, **settings: Any) -> Race:
+        """A race, as recorded."""
+        return read_race(self._ask("/race", settings).text.encode("utf-8"))
 
 
 def parse_done(line: str) -> DoneRecord:
@@ -53,8 +72,8 @@ def parse_done(line: str) -> DoneRecord:
 
 
 @contextmanager
-def client(address: str) -> Iterator[Callable[..., Run]]:
-    """A connected client, to be called with the endpoint's arguments by name.
+def client(address: str) -> Iterator[Client]:
+    """A client that is connected to the page.
 
     Raises MarsError, from here or from a call, where the client or the page fails.
     """
@@ -73,17 +92,16 @@ def client(address: str) -> Iterator[Callable[..., Run]]:
             raise MarsError(f"the client of the page failed: {reply}")
         return reply
 
-    def ask(**settings: Any) -> Run:
+    def ask(endpoint: str, settings: dict[str, Any]) -> Answer:
         try:
-            ours.send(settings)
+            ours.send((endpoint, settings))
         except OSError:
             raise MarsError("the client of the page has ended") from None
-        seconds, updates, last = receive()
-        return Run("gradio_client", seconds, parse_done(last), updates=updates)
+        return Answer(*receive())
 
     try:
         receive()
-        yield ask
+        yield Client(ask)
     finally:
         process.terminate()
         process.join()
@@ -95,17 +113,19 @@ def _serve(address: str, pipe: Connection) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent, which ends this
     os.environ["GRADIO_ANALYTICS_ENABLED"] = "False"  # the argument below is not enough
     try:
-        from gradio_client import Client  # type: ignore[import-untyped]
+        import gradio_client  # type: ignore[import-untyped]
 
-        gradio = Client(address, verbose=False, download_files=False, analytics_enabled=False)
+        gradio = gradio_client.Client(
+            address, verbose=False, download_files=False, analytics_enabled=False
+        )
         pipe.send(None)
         while True:
-            settings = pipe.recv()
+            endpoint, settings = pipe.recv()
             started = time.perf_counter()
-            job = gradio.submit(**settings, api_name="/generate")
+            job = gradio.submit(**settings, api_name=endpoint)
             text = job.result()
             seconds = time.perf_counter() - started
-            pipe.send(Answer(seconds, len(job.outputs()), text.rstrip("\n").rpartition("\n")[2]))
+            pipe.send(Answer(seconds, len(job.outputs()), text))
     except EOFError:
         return
     except Exception as error:

@@ -27,6 +27,7 @@ from mars_core.training.checkpoint import damaged, write_json
 from mars_core.training.objective import (
     CLEAN,
     NEXT,
+    REPEAT,
     UNWANTED,
     Ids,
     RowLosses,
@@ -34,6 +35,7 @@ from mars_core.training.objective import (
     additive_mask,
     block_mask,
     dense_mask,
+    follow,
     row_losses,
     slot_counts,
 )
@@ -140,33 +142,75 @@ class DualStream(nn.Module):
         """The losses of a batch; arguments as in `objective.Batch`.
 
         Returns loss (with gradient), ar and mask (its two parts, unweighted), counts (as
-        `slot_counts`), and right and slots (R,) for whoever looks at single rows.
+        `slot_counts`), and right and slots (R,) for whoever looks at single rows: first those of
+        the clean stream.
         """
         settings = self.settings
-        clean, unwanted = slots == NEXT, slots == UNWANTED
-        weights = share * torch.where(clean, settings.ar_weight, settings.mask_weight)
-        weights = torch.where(unwanted, settings.unlikelihood * share, weights)
+        heard = (slots == NEXT) | (slots == UNWANTED)
+        order = torch.cat([heard.nonzero()[:, 0], (~heard).nonzero()[:, 0]])
+        rows, labels, slots, share = (x[order] for x in (rows, labels, slots, share))
+        clean, noisy = slice(int(heard.sum())), slice(int(heard.sum()), None)
+        unwanted = slots[clean] == UNWANTED
+        weights = share.clone()
+        weights[clean] *= torch.where(unwanted, settings.unlikelihood, settings.ar_weight)
+        weights[noisy] *= settings.mask_weight
         with torch.autocast(self.device.type, torch.bfloat16, enabled=self.autocast):
             hidden = self.hidden(input_ids, position_ids, self.mask(stream, position_ids, begin))
-            found: RowLosses = row_losses(
-                hidden.flatten(0, 1)[rows],
-                *self.head(),
-                labels,
-                weights,
-                self.mask_id,
+            hidden = hidden.flatten(0, 1)[rows]
+            said = self.losses(
+                hidden[clean],
+                labels[clean],
+                weights[clean],
                 unwanted=unwanted if unwanted.any() else None,
-                teacher=self.lesson(input_ids, stream, rows, slots),
-                compiled=settings.compile,
+                teacher=self.lesson(input_ids, stream, rows[clean], slots[clean]),
             )
-        parts = found.nll * share
+            if settings.mask_labels == "ar":
+                labels[noisy], followed = follow(
+                    position_ids,
+                    rows[clean],
+                    labels[clean],
+                    said.choices,
+                    rows[noisy],
+                    slots[noisy],
+                )
+                weights[noisy] *= followed
+                share[noisy] *= followed
+                slots[noisy] = torch.where(followed, slots[noisy], REPEAT)
+            masked = self.losses(hidden[noisy], labels[noisy], weights[noisy])
+        nll = torch.cat([said.nll, masked.nll])
+        right = torch.cat([said.choices, masked.choices]) == labels
+        parts = nll * share
         return {
-            "loss": found.loss,
-            "ar": parts[clean].sum(),
-            "mask": parts[~clean & ~unwanted].sum(),
-            "counts": slot_counts(slots, found.nll, found.top, found.right, settings.block_size),
-            "right": found.right,
+            "loss": said.loss + masked.loss,
+            "ar": parts[clean][~unwanted].sum(),
+            "mask": parts[noisy].sum(),
+            "counts": slot_counts(
+                slots, nll, torch.cat([said.top, masked.top]), right, settings.block_size
+            ),
+            "right": right,
             "slots": slots,
         }
+
+    def losses(
+        self,
+        hidden: torch.Tensor,
+        labels: torch.Tensor,
+        weights: torch.Tensor,
+        *,
+        unwanted: torch.Tensor | None = None,
+        teacher: Teacher | None = None,
+    ) -> RowLosses:
+        """`row_losses` with this model's head."""
+        return row_losses(
+            hidden,
+            *self.head(),
+            labels,
+            weights,
+            self.mask_id,
+            unwanted=unwanted,
+            teacher=teacher,
+            compiled=self.settings.compile,
+        )
 
 
 def _head(causal: PreTrainedModel) -> tuple[torch.Tensor, torch.Tensor | None]:

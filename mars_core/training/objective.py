@@ -200,6 +200,37 @@ def _lay_out(
     return laid
 
 
+def follow(
+    position_ids: torch.Tensor,
+    clean_rows: torch.Tensor,
+    clean_labels: torch.Tensor,
+    choices: torch.Tensor,
+    rows: torch.Tensor,
+    slots: torch.Tensor,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """What the clean stream would say at noisy rows, and whether it would have come there.
+
+    A mask stands for tokens that decoding takes from nowhere else, so what it is to predict is AR's
+    own continuation. That is known where the data are that continuation: where every token of the
+    mask's block up to it is the clean stream's choice. Then it is its choice for the next.
+
+    position_ids: (N, T). clean_rows: (S,), labelled rows of the clean stream, as in `Batch`.
+    clean_labels, choices: (S,), the token that follows each, and the most likely one. rows, slots:
+    (R,), of noisy rows. Returns labels, (R,) long, and (R,) bool.
+    """
+    width = position_ids.shape[1]
+    own = torch.zeros_like(position_ids)
+    own.view(-1)[clean_rows] = choices
+    strays = torch.zeros_like(position_ids)
+    strays.view(-1)[clean_rows] = (clean_labels != choices).long()
+    before = strays.cumsum(1) - strays  # of the rows in front of each
+    # the clean stream comes first, so its columns are positions
+    number, position = rows // width, position_ids.view(-1)[rows]
+    masks = slots.clamp_min(0)
+    followed = before[number, position] == before[number, position - masks]
+    return own[number, position], followed
+
+
 def _stacked(lists: Sequence[list[int]], width: int, fill: int) -> torch.Tensor:
     return torch.tensor([x + [fill] * (width - len(x)) for x in lists], dtype=torch.long)
 
@@ -250,13 +281,13 @@ class RowLosses:
     """What the labelled rows say, each (R,) but the first and without gradient but the first.
 
     loss: scalar, the weighted sum of what each row is to learn. nll: -log p of the label. top: the
-    largest probability. right: bool, the most likely token is the label.
+    largest probability. choices: long, the most likely token.
     """
 
     loss: torch.Tensor
     nll: torch.Tensor
     top: torch.Tensor
-    right: torch.Tensor
+    choices: torch.Tensor
 
 
 @dataclass(frozen=True, slots=True)
@@ -315,14 +346,14 @@ def _work(
     """What becomes of the logits of n rows, which have no infinities.
 
     unwanted: (n,) bool. taught: (n, vocabulary), the teacher's logits. Returns the loss
-    (unweighted), nll, top and right, each (n,), and the gradient of the weighted loss by the
+    (unweighted), nll, top and choices, each (n,), and the gradient of the weighted loss by the
     logits.
     """
     exact = torch.float64 if logits.dtype == torch.float64 else torch.float32
     wanted = labels[:, None]
     chosen = torch.arange(logits.shape[1], device=logits.device) == wanted
     given, logits = logits.dtype, logits.to(exact)
-    best = logits.amax(-1)
+    best, choices = logits.max(-1)
     powers = torch.exp(logits - best[:, None])
     total = powers.sum(-1)
     label = logits.gather(-1, wanted)[:, 0]
@@ -341,7 +372,7 @@ def _work(
         part = share * heard.to(exact)
         loss = nll + part * (label - (aim * logits).sum(-1))
         slope = slope - part[:, None] * (aim - chosen.to(exact))
-    return loss, nll, 1 / total, label == best, (slope * weights[:, None]).to(given)
+    return loss, nll, 1 / total, choices, (slope * weights[:, None]).to(given)
 
 
 @cache
@@ -380,7 +411,7 @@ class _HeadLoss(torch.autograd.Function):
             for x, wanted in zip((hidden, head, bias), ctx.needs_input_grad, strict=False)
         ]
         loss, nll, top = (torch.empty_like(weights) for _ in "abc")
-        right = torch.empty_like(labels, dtype=torch.bool)
+        choices = torch.empty_like(labels)
         for rows, lesson in _pieces(len(labels), teacher, hidden.device):
             logits = _logits(hidden[rows], head, bias, mask_id)
             taught, share = None, 0.0
@@ -388,14 +419,14 @@ class _HeadLoss(torch.autograd.Function):
             if teacher is not None and lesson is not None:
                 taught = _logits(teacher.hidden[lesson], teacher.head, teacher.bias, mask_id)
                 share = teacher.share
-            loss[rows], nll[rows], top[rows], right[rows], by_logits = work(
+            loss[rows], nll[rows], top[rows], choices[rows], by_logits = work(
                 logits, labels[rows], weights[rows], avoided, taught, share
             )
             if any(slope is not None for slope in slopes):
                 _add_slopes(slopes, by_logits, hidden[rows], head, rows)
         ctx.save_for_backward(*slopes)
-        ctx.mark_non_differentiable(nll, top, right)
-        return (loss * weights).sum(), nll, top, right
+        ctx.mark_non_differentiable(nll, top, choices)
+        return (loss * weights).sum(), nll, top, choices
 
     @staticmethod
     def backward(ctx: Any, *slopes: Any) -> tuple[torch.Tensor | None, ...]:
@@ -443,7 +474,8 @@ def slot_counts(
 ) -> torch.Tensor:
     """Sums per slot, (size + 1, 5) float32: rows, right, above .9, above .9 and right, nll.
 
-    Slot 0 is the clean stream's, slot j that of mask j. Arguments as in `Batch`, `RowLosses`.
+    Slot 0 is the clean stream's, slot j that of mask j. right: (R,) bool, the choice is the label.
+    Other arguments as in `Batch`, `RowLosses`.
     """
     sure = top > 0.9
     columns = torch.stack([torch.ones_like(top), right, sure, sure & right, nll], dim=1)

@@ -24,6 +24,7 @@ from mars_core.models.words import expanded, one_line
 
 Method = Literal["lora", "full"]
 Attention = Literal["sdpa", "eager", "flex"]
+MaskLabels = Literal["data", "ar"]
 
 CONFIG = "training.yaml"  # in a run's folder
 # what `resume` may find changed: none of it touches the steps already made
@@ -85,6 +86,8 @@ class TrainConfig:
     block_sizes: B; with several, each sequence draws its own. random_phase: blocks begin anywhere
         instead of at the sequence's start. copies: noisy streams per clean one.
     ar_weight, mask_weight: of L_AR and L_mask; 0 leaves one out (without masks: plain fine-tuning).
+    mask_labels: what masks learn: the tokens of the "data", or those that the clean stream, "ar",
+        would choose itself, as far as the data are its choices (see `objective.follow`).
     ar_teacher: share of the original weights' prediction in the target of L_AR, where they would
         choose the label; keeps one-token decoding near the original (see `objective.Teacher`).
     unlikelihood: weight of what looping answers teach: not to say a run of tokens again (0 leaves
@@ -125,6 +128,7 @@ class TrainConfig:
     copies: int = 1
     ar_weight: float = 1.0
     mask_weight: float = 1.0
+    mask_labels: MaskLabels = "data"
     ar_teacher: float = 0.0
     unlikelihood: float = 0.0
     attention: Attention = "sdpa"
@@ -157,6 +161,7 @@ class TrainConfig:
         self._check_data()
         check_choice("method", self.method, Method)
         check_choice("attention", self.attention, Attention)
+        check_choice("mask labels", self.mask_labels, MaskLabels)
         if not self.block_sizes:
             raise MarsError("block sizes are missing: give one at least")
         for size in self.block_sizes:
@@ -166,8 +171,12 @@ class TrainConfig:
             raise MarsError("how long to train? give minutes, steps or both")
         if not self.ar_weight and not self.mask_weight:
             raise MarsError("with both weights 0 there is nothing to learn")
-        if self.unlikelihood and not self.ar_weight:
-            raise MarsError("unlikelihood goes with L_AR: give it an AR weight above 0")
+        for name, wanted in (
+            ("unlikelihood", self.unlikelihood),
+            ("mask labels of ar", self.mask_labels == "ar"),
+        ):
+            if wanted and not self.ar_weight:
+                raise MarsError(f"{name} go with L_AR: give it an AR weight above 0")
         if self.adapter is not None and self.method != "lora":
             raise MarsError("an adapter can be gone on from with the method lora only")
         if self.batch_size % self.accumulate:

@@ -25,6 +25,7 @@ from mars_core.training.objective import (
     block_mask,
     build_batch,
     dense_mask,
+    follow,
     row_losses,
     slot_counts,
     with_ending,
@@ -347,7 +348,7 @@ def test_row_losses_are_cross_entropy(with_bias, monkeypatch):
     assert torch.allclose(found.nll, wanted[1])
     assert torch.allclose(found.top, wanted[2])
     best = functional.linear(hidden, head, bias).index_fill(1, torch.tensor([M]), -torch.inf)
-    assert torch.equal(found.right, best.argmax(-1) == labels)
+    assert torch.equal(found.choices, best.argmax(-1))
     slopes = torch.autograd.grad(3 * wanted[0], parameters)
     for slope, by_formula in zip(
         torch.autograd.grad(3 * found.loss, parameters), slopes, strict=True
@@ -441,6 +442,47 @@ def test_a_stuck_answer_is_shown_in_the_clean_stream_alone():
     ones = torch.ones(len(batch.slots))
     counts = slot_counts(batch.slots, ones, ones, ones > 0, 2)
     assert counts[NEXT, 0] == (batch.slots == NEXT).sum()
+
+
+def test_masks_follow_the_clean_stream_by_hand():
+    """Where its choice is not the data's token, masks behind it in the block have no label."""
+    # place      0   1   2   3   4   5   6   7   8   9  10
+    # ANY       10  11  12  13  20  21  22  23  24   E   E    E ends the last block of both copies
+    # choices                20  99  22  23  24  98   E
+    # B = 3       0   0   0   1   1   1   2   2   2
+    batch = build_batch([ANY], [[Blocks(3)]], IDS)
+    clean, noisy = batch.slots == NEXT, batch.slots != NEXT
+    choices = batch.labels[clean].clone()
+    assert batch.position_ids[0, batch.rows[clean]].tolist() == list(range(3, 3 + len(choices)))
+    choices[1], choices[5] = 99, 98  # instead of 21 at 5, and of E at 9
+    labels, followed = follow(
+        batch.position_ids,
+        batch.rows[clean],
+        batch.labels[clean],
+        choices,
+        batch.rows[noisy],
+        batch.slots[noisy],
+    )
+    found = {
+        int(batch.position_ids[0, row]): (slot, label, kept)
+        for row, slot, label, kept in zip(
+            batch.rows[noisy].tolist(),
+            batch.slots[noisy].tolist(),
+            labels.tolist(),
+            followed.tolist(),
+            strict=True,
+        )
+    }
+    expected = {
+        3: (REPEAT, 20, True),
+        4: (1, 99, True),  # after 20, which was chosen, AR says 99
+        5: (2, 22, False),  # 21 was not chosen: what AR says behind 99 is not known
+        6: (1, 23, True),
+        7: (2, 24, True),
+        8: (3, 98, True),
+        9: (1, E, False),
+    }
+    assert {place: found[place] for place in expected} == expected
 
 
 def test_the_loss_is_normalised_per_sequence():
