@@ -7,12 +7,14 @@ from typing import Literal, get_args
 
 from mars_core.errors import MarsError
 
-Mode = Literal["one", "tau"]
+Mode = Literal["one", "tau", "verified"]
+Layout = Literal["grouped", "linear"]
 Metric = Literal["probability", "margin", "entropy"]
 Device = Literal["auto", "cpu", "cuda", "mps"]
 DtypeName = Literal["auto", "float32", "bfloat16", "float16", "float64"]
 
 MAX_BLOCK_SIZE = 64
+MAX_DRAFTS = 16
 MAX_SEED = 2**53 - 1  # what every reader of JSON can hold exactly
 MAX_ALTERNATIVES = 20
 
@@ -37,12 +39,19 @@ def check_range(name: str, value: object, low: float, high: float, *, whole: boo
 class DecodeConfig:
     """How to decode. Terms follow the MARS paper (arXiv 2604.07023).
 
-    mode: "one" feeds no masks and is ordinary AR decoding; "tau" appends masks and accepts by tau.
+    mode: "one" feeds no masks and is ordinary AR decoding; "tau" appends masks and accepts by tau;
+        "verified" feeds what masks predicted as drafts and keeps those that AR would say: the text
+        is that of mode "one", token for token.
     tau: acceptance threshold in [0, 1]. tau = 1 means at most one token per forward, enforced,
         because a float32 softmax can return exactly 1.
     block_size: B, the number of [MASK] slots of a forward. The last committed token predicts the
         first slot and mask i the slot after it, so B slots need only B - 1 masks to be fed.
     use_last_mask: also read the prediction of the B-th mask: up to B + 1 tokens per forward.
+    drafts: in mode verified, how many are fed at most, and the masks of each group that make them.
+    layout: in mode verified, "grouped" has masks behind every draft (see `mars_core.window`),
+        "linear" behind the last only.
+    adaptive: in mode verified, feed only drafts and masks that are worth their time, where the
+        loop is told what rows cost.
     metric: what is compared with tau, always in [0, 1], higher = surer: `probability` p1,
         `margin` p1 - p2, `entropy` exp(-H) with H in nats.
     max_new_tokens: tokens to produce at most; EOS counts as one.
@@ -62,6 +71,9 @@ class DecodeConfig:
     tau: float = 0.9
     block_size: int = 4
     use_last_mask: bool = False
+    drafts: int = 2
+    layout: Layout = "grouped"
+    adaptive: bool = True
     metric: Metric = "probability"
     max_new_tokens: int = 128
     stop: tuple[str, ...] = ()
@@ -77,6 +89,8 @@ class DecodeConfig:
         check_choice("metric", self.metric, Metric)
         check_range("tau", self.tau, 0, 1)
         check_range("block size", self.block_size, 1, MAX_BLOCK_SIZE, whole=True)
+        check_range("drafts", self.drafts, 1, MAX_DRAFTS, whole=True)
+        check_choice("layout", self.layout, Layout)
         check_range("max new tokens", self.max_new_tokens, 1, 10**6, whole=True)
         check_range("temperature", self.temperature, 0, 100)
         check_range("top-p", self.top_p, 1e-6, 1)

@@ -6,26 +6,31 @@ forward; EOS counts as a token; with one token per forward, tokens == forwards.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import takewhile
 from typing import Protocol
 
 from mars_core.acceptance import accepted_by_tau
 from mars_core.cache import Session
 from mars_core.config import DecodeConfig, SpecialTokens
 from mars_core.control import Control, LiveControl, LiveSettings
+from mars_core.drafting import Planner, Proposal
 from mars_core.errors import MarsError
 from mars_core.events import (
     Committed,
     ControlChanged,
     Done,
+    Draft,
     Event,
     Hindsight,
     Prefill,
     Reason,
     Slot,
     Step,
+    Verdict,
 )
 from mars_core.sampling import Reader, Reading
+from mars_core.window import Window
 
 
 class StopCheck(Protocol):
@@ -43,12 +48,19 @@ def decode(
     special: SpecialTokens,
     control: Control | None = None,
     stop: StopCheck | None = None,
+    costs: Mapping[int, float] | None = None,
 ) -> Iterator[Event]:
     """Decode one sequence with MARS; plain AR is the same loop with no masks (mode "one").
 
     Each forward feeds the tokens committed by the last one, then the masks. The rows of the
     committed tokens give AR's own choices in hindsight, the last of them slot 0, the masks the
     slots behind it. `control` is read before every forward.
+
+    In mode "verified" what the masks of the last forward predicted is fed as drafts between the
+    two. Their rows say what AR would say: the drafts up to its first other choice are kept, then
+    comes that choice, and the slots are those behind it. Every token is AR's own, so the text is
+    that of mode "one"; when sampling too, since a position's noise is the same for all.
+    costs: milliseconds of a forward by its rows, to weigh drafts and masks by (`drafting`).
 
     The session's cache is reused where it already holds a prefix of `prompt`, and covers
     committed tokens only at every event: the generator may be closed at any of them and decoding
@@ -63,6 +75,8 @@ def decode(
     ids = list(prompt)
     pending = ids[-1:]  # committed, not yet in the cache
     unseen: list[tuple[int, int]] = []  # (forward, slot) of pending[1:]
+    proposals: list[Proposal] = []
+    planner = Planner(config, costs)
     settings = LiveSettings(config.mode, config.tau)
     forward = 0
     reason: Reason | None = None
@@ -80,22 +94,46 @@ def decode(
             yield ControlChanged(0, forward + 1, settings.mode, settings.tau)
         forward += 1
 
-        # 2. one forward: committed tokens, then masks, no more than there is room for
+        # 2. one forward: committed tokens, drafts, masks, no more than there is room for
         room = min(config.max_new_tokens - len(ids) + len(prompt), session.max_length - len(ids))
-        fed = pending + masks_for(settings, config, special, room)
-        start = len(ids) - len(pending)
+        if settings.mode == "verified":
+            groups = planner.plan(proposals, len(pending), room)
+        else:
+            groups = (masks_for(settings, config, room),)
+        drafts = proposals[: len(groups) - 1]
+        window = Window(
+            pending=tuple(pending),
+            drafts=tuple(draft.token for draft in drafts),
+            groups=groups,
+            start=len(ids) - len(pending),
+            mask_id=mask_token(special) if any(groups) else None,
+        )
+        fed = window.ids
         logits = session.forward(
-            [fed], [range(start, start + len(fed))], visibility=None, head_rows=range(len(fed))
+            [fed], [window.positions], window.visibility, head_rows=range(len(fed))
         )[0]
-        session.commit([range(len(pending))])
 
-        # 3. read the rows: hindsight first, then the slots
-        readings = reader.read_window(logits, ids[: start + 1], pending[1:], row=0)
-        hindsight, slots = readings[: len(unseen)], readings[len(unseen) :]
-        accepted = accepted_slots(settings, slots)
+        # 3. read the rows: hindsight, AR's own choices, then the masks behind the last one kept
+        known = [*pending[1:], *window.drafts]
+        history = ids[: window.start + 1]
+        if drafts:
+            seen = reader.read_window(logits[: window.real], history, known, row=0)
+            own = seen[len(unseen) :]
+            kept = drafts_kept(drafts, own)
+            history = [*ids, *window.drafts[:kept], own[kept].token]
+            masks = reader.read_window(logits[window.rows_of(kept)], history, (), row=0)
+            slots = [own[kept], *masks]
+        else:
+            seen = reader.read_window(logits, history, known, row=0)
+            kept, slots = 0, seen[len(unseen) :]
+        hindsight = seen[: len(unseen)]
 
         # 4. commit, up to the token that ends the run
-        tokens, reason = take(slots[:accepted], special, stop)
+        candidates = [Committed(token, "draft", i) for i, token in enumerate(window.drafts[:kept])]
+        candidates += as_tokens(slots[: accepted_slots(settings, slots)])
+        tokens, reason = take(candidates, special, stop)
+        said = max(0, len(tokens) - kept)  # of the slots; none where a draft ended the run
+        session.commit([range(len(pending) + len(tokens) - said)])
         if reason is None:
             total = len(ids) + len(tokens)
             reason = limit_reached(total - len(prompt), total, config, session)
@@ -106,16 +144,24 @@ def decode(
             tau=settings.tau,
             fed=len(fed),
             position=len(ids),
-            slots=as_slots(slots, len(tokens)),
+            slots=as_slots(slots, said),
             tokens=tokens,
             hindsight=tuple(
                 Hindsight(*address, reading.token, reading.prob)
                 for address, reading in zip(unseen, hindsight, strict=True)
             ),
+            drafts=judged(drafts, len(tokens) - said, rejected=said > 0),
+            group=kept if settings.mode == "verified" else None,
         )
-        pending = [token.token for token in tokens]
-        unseen = [(forward, token.slot) for token in tokens[1:]]
-        ids += pending
+        planner.learn(drafts, kept, len(tokens), len(fed))
+        ids += [token.token for token in tokens]
+        pending = [token.token for token in tokens[kept:]]
+        unseen = [(forward, token.slot) for token in tokens[kept + 1 :]]
+        proposals = [
+            Proposal(slot.token, (forward, i), slot.prob, slot.confidence)
+            for i, slot in enumerate(slots)
+            if i >= said
+        ]
 
     yield Done(row=0, reason=reason, tokens=len(ids) - len(prompt), forwards=forward)
 
@@ -166,7 +212,7 @@ def decode_batch(
         ended: dict[int, Reason] = {}
         for row, reading in zip(active, readings, strict=True):
             ids = sequences[row]
-            tokens, reason = take([reading], special, stops[row] if stops else None)
+            tokens, reason = take(as_tokens([reading]), special, stops[row] if stops else None)
             ids.append(reading.token)
             if reason is None:
                 produced = len(ids) - len(prompts[row])
@@ -207,17 +253,12 @@ def suppressed_ids(special: SpecialTokens) -> tuple[int, ...]:
     return () if special.mask_id is None else (special.mask_id,)
 
 
-def masks_for(
-    settings: LiveSettings, config: DecodeConfig, special: SpecialTokens, room: int
-) -> list[int]:
+def masks_for(settings: LiveSettings, config: DecodeConfig, room: int) -> int:
     """The masks of the next forward: one fewer than the slots to read, none in mode "one".
 
     room: tokens that may still be produced; a slot behind them would be wasted.
     """
-    if settings.mode == "one":
-        return []
-    count = min(config.slots, room) - 1
-    return [mask_token(special)] * count if count else []
+    return 0 if settings.mode == "one" else min(config.slots, room) - 1
 
 
 def mask_token(special: SpecialTokens) -> int:
@@ -229,25 +270,47 @@ def mask_token(special: SpecialTokens) -> int:
 
 def accepted_slots(settings: LiveSettings, slots: Sequence[Reading]) -> int:
     """How many of the slots the current mode accepts, before anything ends the run."""
-    if settings.mode == "one":
+    if settings.mode != "tau":
         return 1
     return accepted_by_tau(
         [slot.confidence for slot in slots], [slot.modal for slot in slots], settings.tau
     )
 
 
+def drafts_kept(drafts: Sequence[Proposal], own: Sequence[Reading]) -> int:
+    """How many drafts are what AR says itself; own[i] is its choice behind the first i."""
+    agreed = takewhile(lambda pair: pair[0].token == pair[1].token, zip(drafts, own, strict=False))
+    return len(list(agreed))
+
+
+def judged(drafts: Sequence[Proposal], kept: int, *, rejected: bool) -> tuple[Draft, ...]:
+    """The record of what was fed as drafts: the first `kept` became text.
+
+    rejected: the one behind them was looked at; it was not where the text ended before it.
+    """
+    verdicts: list[Verdict] = ["kept"] * kept
+    verdicts += ["rejected"] * rejected + ["unreached"] * len(drafts)
+    return tuple(
+        Draft(draft.token, draft.origin, draft.prob, verdict)
+        for draft, verdict in zip(drafts, verdicts, strict=False)
+    )
+
+
+def as_tokens(accepted: Sequence[Reading]) -> list[Committed]:
+    """Accepted slots as what they may become: the first is AR's own."""
+    return [Committed(r.token, "slot" if slot else "ar", slot) for slot, r in enumerate(accepted)]
+
+
 def take(
-    accepted: Sequence[Reading], special: SpecialTokens, stop: StopCheck | None
+    accepted: Sequence[Committed], special: SpecialTokens, stop: StopCheck | None
 ) -> tuple[tuple[Committed, ...], Reason | None]:
     """The accepted tokens up to the one that ends the run, and why it ends (None: it goes on)."""
-    tokens: list[Committed] = []
-    for slot, reading in enumerate(accepted):
-        tokens.append(Committed(reading.token, "slot" if slot else "ar", slot))
-        if reading.token in special.eos_ids:
-            return tuple(tokens), "eos"
-        if stop is not None and stop.push(reading.token):
-            return tuple(tokens), "stop"
-    return tuple(tokens), None
+    for count, one in enumerate(accepted, 1):
+        if one.token in special.eos_ids:
+            return tuple(accepted[:count]), "eos"
+        if stop is not None and stop.push(one.token):
+            return tuple(accepted[:count]), "stop"
+    return tuple(accepted), None
 
 
 def limit_reached(

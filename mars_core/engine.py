@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
+from functools import partial
+from statistics import median
+from typing import Any
 
 from mars_core import trace
 from mars_core.about import describe_device, library_versions, model_facts
@@ -23,6 +26,7 @@ from mars_core.stopwatch import Stopwatch
 from mars_core.text import Detokenizer, StopStrings, TokenText
 
 SHOWN_DIGITS = 6
+COST_ROWS = (1, 4, 9, 16, 25)
 
 
 class Engine:
@@ -40,6 +44,7 @@ class Engine:
         self._session = Session(loaded.model, loaded.context_length)
         self._turn = threading.Lock()
         self._warm: set[int] = set()
+        self._costs: dict[int, float] = {}
 
     def generate(
         self,
@@ -70,7 +75,7 @@ class Engine:
         with quiet():  # a prompt that is too long gets our own words below
             ids, text = encode_chat(self.loaded.tokenizer, messages)
         check_prompt(ids, self.loaded.context_length)
-        if config.mode == "tau" and config.slots > 1:
+        if config.mode == "verified" or (config.mode == "tau" and config.slots > 1):
             mask_token(self.loaded.special)
         said = tuple(trace.Message(role=m.role, content=m.content) for m in messages)
         return ids, trace.Prompt(messages=said, text=text, tokens=len(ids))
@@ -82,21 +87,36 @@ class Engine:
         with self._turn:
             self.warm_up(config)
             recorder = Recorder(self._tokens, Detokenizer(self.loaded.tokenizer))
-            yield header(self.loaded, prompt, config)
-            events = decode(self._session, ids, config, self.loaded.special, control, stop)
+            yield header(self.loaded, prompt, config, self._costs)
+            special, costs = self.loaded.special, self._costs
+            events = decode(self._session, ids, config, special, control, stop, costs)
             for event, ms in self.stopwatch.timed(events):
                 yield recorder.record(event, ms)
 
     def warm_up(self, config: DecodeConfig) -> None:
         """Run the forwards this configuration will run, once, so that none is timed cold."""
-        if config.slots in self._warm:
-            return
+        if not self._costs:
+            self._costs = self._measured()
+        if config.slots not in self._warm:
+            session = Session(self.loaded.model, self.loaded.context_length)
+            for width in (1, config.slots, 2 * config.slots):
+                self._feed(session, width)
+                self._feed(session, width)
+            self._warm.add(config.slots)
+
+    def _measured(self) -> dict[int, float]:
+        """Milliseconds of a forward by its rows, for those who weigh rows against tokens."""
         session = Session(self.loaded.model, self.loaded.context_length)
-        for width in (1, config.slots, 2 * config.slots):
-            rows = range(min(width, self.loaded.context_length))
-            for _ in range(2):
-                session.forward([[0] * len(rows)], [rows], visibility=None, head_rows=rows)
-        self._warm.add(config.slots)
+        costs = {}
+        for width in COST_ROWS:
+            self._feed(session, width)
+            tries = [self.stopwatch.run(partial(self._feed, session, width)) for _ in "abc"]
+            costs[width] = round(median(tries), 3)
+        return costs
+
+    def _feed(self, session: Session, width: int) -> None:
+        rows = range(min(width, self.loaded.context_length))
+        session.forward([[0] * len(rows)], [rows], visibility=None, head_rows=rows)
 
 
 class Recorder:
@@ -151,6 +171,7 @@ class Recorder:
             tokens=tuple(
                 self._token(token.token, token.source, token.slot) for token in step.tokens
             ),
+            **self._drafts(step),
             hindsight=tuple(
                 trace.HindsightRecord(
                     forward=h.forward,
@@ -162,6 +183,22 @@ class Recorder:
                 for h in step.hindsight
             ),
         )
+
+    def _drafts(self, step: Step) -> dict[str, Any]:
+        """What only verified decoding has to record."""
+        if step.group is None:
+            return {}
+        drafts = tuple(
+            trace.DraftRecord(
+                id=draft.token,
+                text=self._tokens.label(draft.token),
+                verdict=draft.verdict,
+                origin=trace.Address(forward=draft.origin[0], slot=draft.origin[1]),
+                prob=draft.prob,
+            )
+            for draft in step.drafts
+        )
+        return {"drafts": drafts, "group": step.group}
 
     def _slot(self, slot: Slot) -> trace.SlotRecord:
         """Alternatives are for the eye and rounded; what is compared with tau is exact."""
@@ -201,7 +238,12 @@ class Recorder:
         )
 
 
-def header(loaded: LoadedModel, prompt: trace.Prompt, config: DecodeConfig) -> trace.Header:
+def header(
+    loaded: LoadedModel,
+    prompt: trace.Prompt,
+    config: DecodeConfig,
+    costs: Mapping[int, float] | None = None,
+) -> trace.Header:
     """The first record of a run: everything needed to say how its numbers came about."""
     return trace.Header(
         type="header",
@@ -216,4 +258,5 @@ def header(loaded: LoadedModel, prompt: trace.Prompt, config: DecodeConfig) -> t
         prompt=prompt,
         settings={**asdict(config), "stop": list(config.stop)},  # as JSON gives it back
         seed=config.seed,
+        costs={str(rows): ms for rows, ms in costs.items()} if costs else None,
     )

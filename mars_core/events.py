@@ -11,7 +11,8 @@ from typing import Literal
 
 from mars_core.config import Mode
 
-Source = Literal["ar", "slot"]
+Source = Literal["ar", "slot", "draft"]
+Verdict = Literal["kept", "rejected", "unreached"]
 Reason = Literal["eos", "stop", "length", "context", "stopped"]
 
 
@@ -43,7 +44,7 @@ class Slot:
 
 @dataclass(frozen=True, slots=True)
 class Committed:
-    """A token that became part of the text, and the slot it came from."""
+    """A token that became part of the text, and the slot (or the draft) it came from."""
 
     token: int
     source: Source
@@ -65,11 +66,25 @@ class Hindsight:
 
 
 @dataclass(frozen=True, slots=True)
+class Draft:
+    """A token that was proposed and fed, for AR to say in the same forward whether it is its own.
+
+    origin: (forward, slot) that proposed it. prob: its probability there.
+    """
+
+    token: int
+    origin: tuple[int, int]
+    prob: float
+    verdict: Verdict
+
+
+@dataclass(frozen=True, slots=True)
 class Step:
     """One forward of one row.
 
     mode, tau: in force for this forward. fed: token rows the model was given.
     position: place in the sequence (prompt included, from 0) of the first token committed.
+    group: in mode verified, how many drafts were kept; slots are those behind the last of them.
     """
 
     row: int
@@ -81,6 +96,8 @@ class Step:
     slots: tuple[Slot, ...]
     tokens: tuple[Committed, ...]
     hindsight: tuple[Hindsight, ...]
+    drafts: tuple[Draft, ...] = ()
+    group: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from typing import IO, Annotated, Any, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
-from mars_core.config import MAX_SEED
+from mars_core.config import MAX_SEED, Mode
 from mars_core.errors import MarsError
 
 T = TypeVar("T")
@@ -31,7 +31,6 @@ TokenId = Annotated[int, Field(ge=0, le=10**9)]
 Unit = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
 Milliseconds = Annotated[float, Field(ge=0, le=1e12, allow_inf_nan=False)]
 TokenSource = Literal["ar", "slot", "draft"]
-TraceMode = Literal["one", "tau", "verified"]
 
 
 class TraceError(MarsError):
@@ -192,7 +191,7 @@ class StepRecord(Record):
     type: Literal["step"]
     row: Count
     forward: Ordinal
-    mode: TraceMode
+    mode: Mode
     tau: Unit
     fed: Count
     position: Count
@@ -221,7 +220,7 @@ class ControlRecord(Record):
     type: Literal["control"]
     row: Count
     forward: Ordinal
-    mode: TraceMode
+    mode: Mode
     tau: Unit
 
 

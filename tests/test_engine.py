@@ -38,9 +38,9 @@ def steps_of(records):
     return [record for record in records if isinstance(record, trace.StepRecord)]
 
 
-@pytest.mark.parametrize("mode", ["one", "tau"])
+@pytest.mark.parametrize("mode", ["one", "tau", "verified"])
 def test_the_record_says_what_the_loop_decided(engine, loaded, mode):
-    config = DecodeConfig(mode=mode, tau=0.3, max_new_tokens=40)
+    config = DecodeConfig(mode=mode, tau=0.3, max_new_tokens=40, adaptive=False)
     records = list(engine.generate(MESSAGES, config))
     ids, text = encode_chat(loaded.tokenizer, MESSAGES)
     events = list(decode(Session(loaded.model, 256), ids, config, loaded.special))
@@ -62,6 +62,21 @@ def test_the_record_says_what_the_loop_decided(engine, loaded, mode):
     assert done.text == "".join(t.text for s in steps for t in s.tokens) + done.tail
     assert done.decode_ms == pytest.approx(sum(s.ms for s in steps))
     assert all(len(slot.alternatives) == 5 for step in steps for slot in step.slots)
+    drafted = [draft for step in steps for draft in step.drafts]
+    assert bool(drafted) == (mode == "verified")
+    assert [(d.id, d.verdict, (d.origin.forward, d.origin.slot)) for d in drafted] == [
+        (d.token, d.verdict, d.origin) for e in events if isinstance(e, Step) for d in e.drafts
+    ]
+    assert {step.group is None for step in steps} == {mode != "verified"}
+
+
+def test_the_header_tells_what_rows_cost(engine):
+    """As measured once, on the engine's clock; rows and drafts are weighed by it."""
+    config = DecodeConfig(mode="verified", max_new_tokens=4)
+    first, second = (next(engine.generate(MESSAGES, config)) for _ in "ab")
+    assert list(first.costs) == ["1", "4", "9", "16", "25"]
+    assert all(ms > 0 for ms in first.costs.values())
+    assert second.costs == first.costs
 
 
 def test_large_models_and_large_seeds_fit_the_header(loaded):
@@ -77,6 +92,8 @@ def test_bad_input_is_refused_before_anything_is_said(loaded):
     engine = Engine(replace(loaded, special=SpecialTokens(None, loaded.special.eos_ids)))
     with pytest.raises(MarsError, match="no mask token"):
         engine.generate(MESSAGES, DecodeConfig())
+    with pytest.raises(MarsError, match="no mask token"):
+        engine.generate(MESSAGES, DecodeConfig(mode="verified", block_size=1))
     assert list(engine.generate(MESSAGES, DecodeConfig(mode="one", max_new_tokens=2)))
     with pytest.raises(MarsError, match="empty"):
         engine.generate([trace.Message(role="user", content=" ")], DecodeConfig(mode="one"))
