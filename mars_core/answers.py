@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from mars_core.cache import Session
@@ -43,10 +43,18 @@ def answer_batch(
 
 
 def answer_with(
-    loaded: LoadedModel, session: Session, prompt: Sequence[int], config: DecodeConfig
+    loaded: LoadedModel,
+    session: Session,
+    prompt: Sequence[int],
+    config: DecodeConfig,
+    costs: Mapping[int, float] | None = None,
 ) -> Answer:
-    """Answer one prompt (token ids) in the way `config` says; `session` may serve many in turn."""
-    (answer,) = answers_of(loaded, decode(session, prompt, config, loaded.special), 1)
+    """Answer one prompt (token ids) in the way `config` says; `session` may serve many in turn.
+
+    costs: as `decode` takes them.
+    """
+    events = decode(session, prompt, config, loaded.special, costs=costs)
+    (answer,) = answers_of(loaded, events, 1)
     return answer
 
 

@@ -288,11 +288,14 @@ def judged(drafts: Sequence[Proposal], kept: int, *, rejected: bool) -> tuple[Dr
 
     rejected: the one behind them was looked at; it was not where the text ended before it.
     """
-    verdicts: list[Verdict] = ["kept"] * kept
-    verdicts += ["rejected"] * rejected + ["unreached"] * len(drafts)
+    behind: Verdict = "rejected" if rejected else "unreached"
+
+    def verdict(place: int) -> Verdict:
+        return "kept" if place < kept else behind if place == kept else "unreached"
+
     return tuple(
-        Draft(draft.token, draft.origin, draft.prob, verdict)
-        for draft, verdict in zip(drafts, verdicts, strict=False)
+        Draft(draft.token, draft.origin, draft.prob, verdict(place))
+        for place, draft in enumerate(drafts)
     )
 
 

@@ -26,7 +26,9 @@ from mars_core.stopwatch import Stopwatch
 from mars_core.text import Detokenizer, StopStrings, TokenText
 
 SHOWN_DIGITS = 6
+# of the table that verified decoding plans by
 COST_ROWS = (1, 4, 9, 16, 25)
+COST_REPEATS = 5
 
 
 class Engine:
@@ -96,27 +98,30 @@ class Engine:
     def warm_up(self, config: DecodeConfig) -> None:
         """Run the forwards this configuration will run, once, so that none is timed cold."""
         if not self._costs:
-            self._costs = self._measured()
+            self._costs = forward_costs(self.loaded, self.stopwatch)
         if config.slots not in self._warm:
-            session = Session(self.loaded.model, self.loaded.context_length)
             for width in (1, config.slots, 2 * config.slots):
-                self._feed(session, width)
-                self._feed(session, width)
+                forward = forward_of(self.loaded, width)
+                forward()
+                forward()
             self._warm.add(config.slots)
 
-    def _measured(self) -> dict[int, float]:
-        """Milliseconds of a forward by its rows, for those who weigh rows against tokens."""
-        session = Session(self.loaded.model, self.loaded.context_length)
-        costs = {}
-        for width in COST_ROWS:
-            self._feed(session, width)
-            tries = [self.stopwatch.run(partial(self._feed, session, width)) for _ in "abc"]
-            costs[width] = round(median(tries), 3)
-        return costs
 
-    def _feed(self, session: Session, width: int) -> None:
-        rows = range(min(width, self.loaded.context_length))
-        session.forward([[0] * len(rows)], [rows], visibility=None, head_rows=rows)
+def forward_of(loaded: LoadedModel, rows: int) -> Callable[[], object]:
+    """A forward of so many rows, as far as the context goes, to be called again and again."""
+    session = Session(loaded.model, loaded.context_length)
+    places = range(min(rows, loaded.context_length))
+    return partial(session.forward, [[0] * len(places)], [places], None, places)
+
+
+def forward_costs(loaded: LoadedModel, watch: Stopwatch) -> dict[int, float]:
+    """Milliseconds of a forward by its rows, for whoever weighs rows against tokens."""
+    costs = {}
+    for rows in COST_ROWS:
+        forward = forward_of(loaded, rows)
+        forward()
+        costs[rows] = round(median(watch.run(forward) for _ in range(COST_REPEATS)), 3)
+    return costs
 
 
 class Recorder:

@@ -17,6 +17,7 @@ from mars_core.chat import encode_chat
 from mars_core.config import DecodeConfig
 from mars_core.decode import decode
 from mars_core.events import Step
+from mars_core.models.adapter import shipped
 from mars_core.models.load import load
 from mars_core.reference import reference_decode
 from mars_core.trace import Message
@@ -35,6 +36,12 @@ PROMPTS = [
 @pytest.fixture(scope="module")
 def loaded():
     return load("smollm2-135m", device="cpu", dtype="float32")
+
+
+@pytest.fixture(scope="module")
+def trained():
+    adapter = shipped("smollm2-135m")
+    return load("smollm2-135m", adapter=adapter, device="cpu", dtype="float32")
 
 
 def prompt_ids(loaded, prompt):
@@ -133,6 +140,28 @@ def test_closing_leaves_a_cache_that_continues_exactly(loaded, prompt, cut):
             assert tie, f"forward {ours.forward}: {ours.tokens} is not {cold.tokens}"
             warnings.warn(f"near-tie on {prompt!r}: {tie}", stacklevel=1)
             return
+
+
+@pytest.mark.parametrize("prompt", PROMPTS)
+@pytest.mark.parametrize("layout", ["grouped", "linear"])
+def test_verified_is_one_token_mode(trained, prompt, layout):
+    """With the shipped adapter, whose drafts are kept; a near-tie ends the comparison."""
+    ids = prompt_ids(trained, prompt)
+    one = steps(trained, ids, DecodeConfig(mode="one", max_new_tokens=48))
+    config = DecodeConfig(mode="verified", layout=layout, drafts=3, max_new_tokens=48)
+    checked = steps(trained, ids, config)
+    wanted = [token.token for step in one for token in step.tokens]
+    said = [token.token for step in checked for token in step.tokens]
+    place = next(
+        (i for i, pair in enumerate(zip(wanted, said, strict=False)) if len({*pair}) > 1), None
+    )
+    if place is None:
+        assert said == wanted
+        assert len(checked) < len(one)
+        return
+    tie = near_tie(one[place], 0)
+    assert tie, f"{said} is not {wanted}"
+    warnings.warn(f"near-tie on {prompt!r}: {tie}", stacklevel=1)
 
 
 def test_more_than_one_token_per_forward_really_happens(loaded):

@@ -29,6 +29,7 @@ const meter = (confidence, tau) => {
 const confidenceLines = (record, slot) => {
   let [rule, tau] = [`tau ${short(record.tau)}`, record.tau];
   if (slot.slot === 0) [rule, tau] = ["always accepted", null];
+  else if (record.mode === "verified") [rule, tau] = ["proposed as a draft", null];
   else if (!slot.accepted) rule = `rejected: ${rejection(record, slot)}`;
   const words = `confidence ${slot.confidence.toFixed(3)}, ${rule}`;
   return [make("p", "", words), meter(slot.confidence, tau)];
@@ -36,6 +37,7 @@ const confidenceLines = (record, slot) => {
 
 const choiceLine = ({ token, hindsight }) => {
   if (token.source === "ar") return make("p", "", "AR’s own choice");
+  if (token.source === "draft") return make("p", "", "AR’s own choice: it was asked");
   if (!hindsight) return make("p", "", "AR’s choice: not known, no later forward saw it");
   if (hindsight.ar_token === token.id) return make("p", "", "AR’s choice: the same");
   const other = `${quoted(hindsight.ar_text)} (${hindsight.ar_prob.toFixed(2)})`;
@@ -49,11 +51,22 @@ const alternativeList = ({ alternatives }) =>
     return make("li", "", make("span", "", quoted(text)), make("b", "", prob.toFixed(3)), bar);
   }));
 
+// Which mask proposed a draft, and how sure it was.
+const draftLines = ({ token, record }) => {
+  const draft = record.drafts?.[token.slot];
+  if (token.source !== "draft" || !draft) return [];
+  const { origin, prob } = draft;
+  const by = origin ? `by mask ${origin.slot} of forward ${origin.forward}` : "by the draft model";
+  const sure = prob == null ? "" : `, probability ${prob.toFixed(3)}`;
+  return [make("p", "", `drafted ${by}${sure}`)];
+};
+
 const tokenCard = (entry) => {
   const { token, record, slot } = entry;
   return [
     make("strong", "", quoted(token.special || token.text)),
     placeLine(record, `${token.source === "draft" ? "draft" : "slot"} ${token.slot}`),
+    ...draftLines(entry),
     ...(slot ? confidenceLines(record, slot) : []),
     choiceLine(entry),
     ...(slot ? [alternativeList(slot)] : []),

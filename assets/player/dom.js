@@ -18,7 +18,8 @@ const button = (label, className, onClick) => {
 // settings of a trace may be anything: what is no number reads as NaN
 const short = (number) => String(Number(Number(number).toFixed(2)));
 const plural = (count, word) => `${count} ${word}${count === 1 ? "" : "s"}`;
-const setting = ({ mode, tau }) => (mode === "one" ? "one token" : `tau ${short(tau)}`);
+const MODES = { one: "one token", verified: "verified" };
+const setting = ({ mode, tau }) => MODES[mode] ?? `tau ${short(tau)}`;
 
 // Text of several lines that shows its first ones (how many: CSS) until "Show all" is pressed.
 // Of a very long one the rest is not even laid out before that.

@@ -75,6 +75,23 @@ const drawPass = (atoms, count, tint, into) => {
   closePass(runs, count);
 };
 
+// What masks propose for the next forward, behind the text, and what AR has just refused of the
+// last proposals, struck through in front of what it says instead. Neither is part of the text: CSS
+// draws them, and the next record takes them away.
+const drawDrafts = ({ slots }, refused, entries, into) => {
+  const draft = (text, name) => {
+    const node = Object.assign(make("span", `mars-draft ${name}`), { ariaHidden: "true" });
+    node.dataset.text = text.replaceAll("\n", "↵");
+    return node;
+  };
+  const struck = refused.map(({ text }) => draft(text, "mars-struck"));
+  const own = entries.find(({ token }) => token.source === "ar");
+  own?.nodes[0]?.before(...struck);
+  const proposed = slots.filter(({ accepted }) => !accepted).map(({ text }) => draft(text, ""));
+  if (own) into.append(...proposed);
+  return [...struck, ...proposed];
+};
+
 // Where the next pass of an answer goes. What is appended has the browser lay out its whole block
 // again, so a long answer is cut into blocks: at a newline or, where none comes for long, where the
 // last line begins as it is laid out now.

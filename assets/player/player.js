@@ -58,7 +58,8 @@ const createPlayer = (root, options = {}) => {
   function showNumbers() {
     const numbers = numbersOf(run);
     for (const [key, node] of Object.entries(ui.values)) node.textContent = numbers[key];
-    const { tokens, forwards, reused } = run?.totals ?? noTotals();
+    const { tokens, forwards, reused, drafted } = run?.totals ?? noTotals();
+    ui.values.drafts.parentElement.hidden = !drafted;
     ui.values.prefill.title = reused ? `${reused} of the tokens were in the cache` : "";
     Object.assign(root.dataset, { tokens, forwards, turns: turns.count });
   }

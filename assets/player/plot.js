@@ -20,7 +20,7 @@ const createPlot = (() => {
   const RUNNING = { least: 250, times: 10 };
   const AT_ONCE = { least: 30, times: 1 };
 
-  const words = ({ mode, tau }) => (mode === "one" ? "one token" : short(tau));
+  const words = ({ mode, tau }) => MODES[mode] ?? short(tau);
 
   function skeleton(root, height) {
     const key = (name, text) => make("li", "", make("i", `mars-plot-${name}`), text);
@@ -104,7 +104,7 @@ const createPlot = (() => {
     }),
     tau: (steps, width, colours) => ({
       x: steps.flatMap(({ record: { forward } }) => [forward - 0.5, forward + 0.5]),
-      y: steps.flatMap(({ record: { mode, tau } }) => (mode === "one" ? [null, null] : [tau, tau])),
+      y: steps.flatMap(({ record: { mode, tau } }) => (MODES[mode] ? [null, null] : [tau, tau])),
       line: { color: colours.ink },
     }),
     accepted: (steps, width, colours) => dots(steps, width, true, colours.ofPass),

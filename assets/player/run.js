@@ -1,6 +1,7 @@
 // One run: its records, what they add up to, and its text drawn into the turn that asked for it.
 
-const noTotals = () => ({ tokens: 0, forwards: 0, ms: 0, prefill: null, reused: 0 });
+const noTotals = () =>
+  ({ tokens: 0, forwards: 0, ms: 0, prefill: null, reused: 0, drafted: 0, kept: 0 });
 
 // tokens: all that are drawn, of earlier turns too; those of this run are appended.
 const createRun = (header, turn, tokens) => ({
@@ -14,6 +15,7 @@ const createRun = (header, turn, tokens) => ({
   since: null, // { tokens, forwards } from the last move of mode or tau on
   chip: null, // where that move is marked
   tints: 0, // passes of several tokens
+  drafts: [], // nodes of what is proposed, and of what AR has just refused
   cut: createCutter(),
   done: null,
 });
@@ -21,6 +23,7 @@ const createRun = (header, turn, tokens) => ({
 // a record this player does not know, or another row's, is kept but not drawn
 const drawRecord = (run, record) => {
   run.drawn += 1;
+  for (const node of run.drafts.splice(0)) node.remove();
   if (!record.row) TAKERS[record.type]?.(run, record, chunkOf(run.turn.text));
 };
 
@@ -75,6 +78,9 @@ const TAKERS = {
       counts.forwards += 1;
     }
     totals.ms += record.ms;
+    const refused = (record.drafts ?? []).filter(({ verdict }) => verdict !== "kept");
+    totals.drafted += record.drafts?.length ?? 0;
+    totals.kept += (record.drafts?.length ?? 0) - refused.length;
     for (const seen of record.hindsight ?? []) {
       const entry = run.passes.get(seen.forward)?.entries.find(isAt(seen.slot));
       if (entry) markHindsight(entry, seen);
@@ -86,6 +92,7 @@ const TAKERS = {
     if (entries.length > 1) drawPass(atoms, entries.length, run.tints++, into);
     else for (const atom of atoms) into.append(...drawAtom(atom));
     entries.forEach(markToken);
+    if (record.mode === "verified") run.drafts = drawDrafts(record, refused, entries, into);
   },
   done(run, record, into) {
     if (record.tail) into.append(record.tail);
@@ -108,12 +115,13 @@ const NUMBERS = {
   forwards: "forwards",
   rate: "tokens per forward",
   speed: "tokens/s",
+  drafts: "drafts kept",
   prefill: "prefill ms",
 };
 
 // The numbers as they are shown, "–" where there is none yet.
 const numbersOf = (run) => {
-  const { tokens, forwards, ms, prefill } = run?.totals ?? noTotals();
+  const { tokens, forwards, ms, prefill, drafted, kept } = run?.totals ?? noTotals();
   const speed = (tokens * 1000) / ms;
   const rate = (counts) => (counts.forwards ? (counts.tokens / counts.forwards).toFixed(2) : "–");
   return {
@@ -121,6 +129,7 @@ const numbersOf = (run) => {
     forwards: forwards || "–",
     rate: rate({ tokens, forwards }),
     speed: ms > 0 ? speed.toFixed(speed < 100 ? 1 : 0) : "–",
+    drafts: drafted ? `${kept} of ${drafted}` : "–",
     prefill: prefill === null ? "–" : Math.round(prefill),
     since: run?.since ? `since ${setting(run.now)}: ${rate(run.since)}` : "",
   };

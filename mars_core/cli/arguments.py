@@ -7,7 +7,7 @@ from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, get_args
 
-from mars_core.config import DecodeConfig, Device, DtypeName, Metric, Mode
+from mars_core.config import DecodeConfig, Device, DtypeName, Layout, Metric, Mode
 from mars_core.models import catalog
 
 if TYPE_CHECKING:
@@ -69,14 +69,44 @@ def add_greedy_arguments(parser: argparse.ArgumentParser) -> None:
     """The fields of DecodeConfig that matter without sampling, with their defaults."""
     default = DecodeConfig()
     add = parser.add_argument
-    add("--mode", choices=get_args(Mode), default=default.mode, help="one: plain AR, no masks")
+    add(
+        "--mode",
+        choices=get_args(Mode),
+        default=default.mode,
+        help="one: plain AR, no masks; tau: masks taken by tau; verified: masks draft, AR checks",
+    )
     add("--tau", type=float, default=default.tau, help="acceptance threshold, 0 to 1 (%(default)s)")
     add("--block-size", type=int, default=default.block_size, help="mask slots B (%(default)s)")
     add("--use-last-mask", action="store_true", help="read the B-th mask too: up to B + 1 tokens")
+    add_draft_arguments(parser)
     add("--metric", choices=get_args(Metric), default=default.metric, help="confidence metric")
     add("--max-new-tokens", type=int, default=default.max_new_tokens, help="(%(default)s)")
     add("--repetition-penalty", type=float, default=default.repetition_penalty)
     add("--no-repeat-ngram-size", type=int, default=default.no_repeat_ngram_size, help="0: off")
+
+
+def add_draft_arguments(parser: argparse.ArgumentParser, *, adaptive: bool = True) -> None:
+    """The fields of DecodeConfig that mode verified reads; adaptive: that one too."""
+    default, add = DecodeConfig(), parser.add_argument
+    add(
+        "--drafts",
+        type=int,
+        default=default.drafts,
+        help="mode verified: drafts per forward at most, and masks of each group (%(default)s)",
+    )
+    add(
+        "--layout",
+        choices=get_args(Layout),
+        default=default.layout,
+        help="mode verified: masks behind every draft, or behind the last (%(default)s)",
+    )
+    if adaptive:
+        add(
+            "--no-adaptive",
+            dest="adaptive",
+            action="store_false",
+            help="mode verified: feed all drafts and masks, whatever rows cost here",
+        )
 
 
 def add_decode_arguments(parser: argparse.ArgumentParser) -> None:

@@ -9,6 +9,7 @@ from typing import get_args
 
 from mars_core.cli.arguments import (
     Commands,
+    add_draft_arguments,
     add_model_arguments,
     load_model,
     settings_from,
@@ -54,6 +55,7 @@ def add_prompts(parser: argparse.ArgumentParser, default: SpeedConfig) -> None:
     add("--taus", nargs="+", type=float, default=default.taus, help=f"({taus})")
     add("--block-size", type=int, default=default.block_size, help="mask slots B (%(default)s)")
     add("--use-last-mask", action="store_true", help="read the B-th mask too")
+    add_draft_arguments(parser)
 
 
 def run_bench(args: argparse.Namespace) -> int:

@@ -12,6 +12,7 @@ from typing import Any, get_args
 
 from mars_core.cli.arguments import (
     Commands,
+    add_draft_arguments,
     add_greedy_arguments,
     add_model_arguments,
     chosen_adapter,
@@ -69,6 +70,8 @@ def add_decoding(kinds: Commands) -> None:
     add("--taus", nargs="+", type=float, default=default.taus, help=f"besides 1 ({shown})")
     add("--block-size", type=int, help="mask slots B (the model's own)")
     add("--use-last-mask", action="store_true", help="read the B-th mask too")
+    add("--verified", action="store_true", help="mode verified too, all drafts fed")
+    add_draft_arguments(decoding, adaptive=False)
     add("--max-new-tokens", type=int, default=default.max_new_tokens, help="(%(default)s)")
     add("--limit", type=int, help="prompts of each set")
     add("--minutes", type=float, help="end after so long; the sets take turns")

@@ -8,7 +8,7 @@ same prompts, so that settings are compared on equal terms however many prompts 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import chain, islice, zip_longest
 from typing import Any
@@ -57,7 +57,7 @@ class Given:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One set at one tau.
+    """One set in one way: at a tau, or (None) verified.
 
     n: prompts. looping: share of answers that got stuck; ar_looping: of the AR answers. Prompts
     with either are left out of tokens_per_forward, agreement, same and masks.
@@ -68,7 +68,7 @@ class Row:
     """
 
     set: str
-    tau: float
+    tau: float | None
     n: int
     looping: float
     ar_looping: float
@@ -130,7 +130,7 @@ def measure(
         "settings": asdict(config),
         "slots": configs[0].slots,
     }
-    taus = [c.tau for c in configs]
+    taus = [c.tau if c.mode == "tau" else None for c in configs]
     return DecodingResult(about, summary(found, taus), [_as_json(q, g, taus) for q, g in found])
 
 
@@ -178,12 +178,15 @@ def mask_guesses(
             (slot.token, ids[place])
             for step in steps
             for slot in step.slots
-            if slot.slot == mask and (place := step.position - start + mask) < len(ids)
+            if slot.slot == mask
+            and (place := step.position - start + (step.group or 0) + mask) < len(ids)
         ]
         yield len(pairs), sum(guess == token for guess, token in pairs)
 
 
-def summary(found: Sequence[tuple[Question, Sequence[Given]]], taus: Sequence[float]) -> list[Row]:
+def summary(
+    found: Sequence[tuple[Question, Sequence[Given]]], taus: Sequence[float | None]
+) -> list[Row]:
     """A row for every set and tau; the first of the taus is 1."""
     names = dict.fromkeys(question.set for question, _ in found)
     return [
@@ -193,7 +196,7 @@ def summary(found: Sequence[tuple[Question, Sequence[Given]]], taus: Sequence[fl
     ]
 
 
-def row_of(name: str, tau: float, pairs: Sequence[tuple[Given, Given]]) -> Row:
+def row_of(name: str, tau: float | None, pairs: Sequence[tuple[Given, Given]]) -> Row:
     """The row of one set at one tau, from each prompt's AR answer and the answer at this tau."""
     good = [(ar, given) for ar, given in pairs if not (ar.looping or given.looping)]
     guessing = [given for _, given in good if given.guessed]
@@ -226,7 +229,9 @@ def _mask_shares(given: Sequence[Given]) -> tuple[float, ...]:
     return tuple(right / guesses if guesses else 0.0 for guesses, right in totals)
 
 
-def _as_json(question: Question, given: Sequence[Given], taus: Sequence[float]) -> dict[str, Any]:
+def _as_json(
+    question: Question, given: Sequence[Given], taus: Sequence[float | None]
+) -> dict[str, Any]:
     """One prompt with all its answers, for whoever wants to read them."""
     return {
         "set": question.set,
@@ -246,8 +251,9 @@ def table(result: DecodingResult) -> str:
         f"greedy, {about['slots']} slots, at most {about['settings']['max_new_tokens']} tokens; "
         "95 % intervals by bootstrap over prompts",
         "tau 1 is AR; looping answers count in n, right and looping only",
+        *_about_drafts(about["settings"]),
         "",
-        f"{'':12} tau     n  tokens per forward  agreement %        right %  - AR"
+        f"{'':12} tau       n  tokens per forward  agreement %        right %  - AR"
         "                  same %  looping %",
         *(line(row) for row in result.rows),
     ]
@@ -258,10 +264,17 @@ def table(result: DecodingResult) -> str:
     return "\n".join(lines)
 
 
+def _about_drafts(settings: Mapping[str, Any]) -> list[str]:
+    if not settings["verified"]:
+        return []
+    return [f"verified: at most {settings['drafts']} drafts, {settings['layout']}"]
+
+
 def line(row: Row) -> str:
     """One row of the table."""
+    way = "verif." if row.tau is None else row.tau
     cells = [
-        f"{row.set:12} {row.tau:<5}{row.n:4}",
+        f"{row.set:12} {way:<7}{row.n:4}",
         f"{spread(row.tokens_per_forward, 1, 2):18}",
         f"{spread(row.agreement, 100, 1):18}",
         f"{'' if row.right is None else format(100 * row.right.value, '.1f'):>7}",

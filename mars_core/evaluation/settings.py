@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
-from mars_core.config import DecodeConfig, check_choice, check_range
+from mars_core.config import DecodeConfig, Layout, check_choice, check_range
 from mars_core.errors import MarsError
 
 SetName = Literal[
@@ -28,12 +28,16 @@ class DecodingConfig:
 
     sets: "arithmetic" has the templates of training with unseen numbers, "templates" unseen
     templates; the others are those of `prompts.py`. taus: besides 1, which always comes first.
-    block_size: None takes the model's own. limit: prompts of each set. minutes: the sets take
-    turns until they are over.
+    verified: mode verified too, with all `drafts` and masks of the `layout` whatever they cost, so
+    that its tokens per forward do not depend on the machine. block_size: None takes the model's
+    own. limit: prompts of each set. minutes: the sets take turns until they are over.
     """
 
     sets: tuple[SetName, ...] = ("everyday", "arithmetic")
     taus: tuple[float, ...] = (0.95, 0.9, 0.8)
+    verified: bool = False
+    drafts: int = 2
+    layout: Layout = "grouped"
     block_size: int | None = None
     use_last_mask: bool = False
     max_new_tokens: int = 128
@@ -53,31 +57,34 @@ class DecodingConfig:
             check_range("minutes", self.minutes, 0, 10**6)
 
     def decode_configs(self, trained_size: int | None) -> list[DecodeConfig]:
-        """Tau 1, then the others in their order. trained_size: the model's own B, if it has one."""
-        size = self.block_size or trained_size or DecodeConfig().block_size
-        return [
-            DecodeConfig(
-                tau=tau,
-                block_size=size,
-                use_last_mask=self.use_last_mask,
-                max_new_tokens=self.max_new_tokens,
-                alternatives=0,
-            )
-            for tau in dict.fromkeys((1.0, *self.taus))
-        ]
+        """Tau 1, the others in their order, verified. trained_size: the model's own B, if any."""
+        plain = DecodeConfig(
+            block_size=self.block_size or trained_size or DecodeConfig().block_size,
+            use_last_mask=self.use_last_mask,
+            drafts=self.drafts,
+            layout=self.layout,
+            adaptive=False,
+            max_new_tokens=self.max_new_tokens,
+            alternatives=0,
+        )
+        found = [replace(plain, tau=tau) for tau in dict.fromkeys((1.0, *self.taus))]
+        return [*found, replace(plain, mode="verified")] if self.verified else found
 
 
 @dataclass(frozen=True, slots=True)
 class SpeedConfig:
     """What `mars bench` answers in each way: one token per forward, and at these taus.
 
-    sets, limit: as in DecodingConfig. block_size, use_last_mask, max_new_tokens: of the decoding.
+    sets, limit: as in DecodingConfig. The others: as in DecodeConfig.
     """
 
     sets: tuple[SetName, ...] = ("everyday", "arithmetic")
     taus: tuple[float, ...] = (0.95, 0.9, 0.8)
     block_size: int = 4
     use_last_mask: bool = False
+    drafts: int = 2
+    layout: Layout = "grouped"
+    adaptive: bool = True
     max_new_tokens: int = 128
     limit: int = 6
 

@@ -15,6 +15,7 @@ from mars_core.answers import answer_with, encode_all
 from mars_core.baselines import transformers_generate
 from mars_core.cache import Session
 from mars_core.config import DecodeConfig
+from mars_core.engine import forward_costs
 from mars_core.evaluation.bootstrap import Interval, ratio_change, spread
 from mars_core.evaluation.decoding import questions
 from mars_core.evaluation.settings import SpeedConfig
@@ -67,8 +68,10 @@ def measure(
     loaded: LoadedModel, config: SpeedConfig, report: Callable[[int], None] = lambda done: None
 ) -> list[SpeedRow]:
     """Answer the prompts in every way. report: called with how many prompts are done."""
+    costs = forward_costs(loaded, Stopwatch(synchronize=synchronizer(loaded.device)))
     ways = {GENERATE: partial(_generate, loaded, config.max_new_tokens)} | {
-        name: partial(_decode, loaded, decode) for name, decode in decode_configs(config).items()
+        name: partial(_decode, loaded, decode, costs)
+        for name, decode in decode_configs(config).items()
     }
     rows, done = [], 0
     for name in config.sets:
@@ -87,7 +90,14 @@ def decode_configs(config: SpeedConfig) -> dict[str, DecodeConfig]:
     """Our own ways, by name."""
     plain = DecodeConfig(mode="one", max_new_tokens=config.max_new_tokens, alternatives=0)
     size, last = config.block_size, config.use_last_mask
-    return {ONE: plain} | {
+    verified = replace(
+        plain,
+        mode="verified",
+        drafts=config.drafts,
+        layout=config.layout,
+        adaptive=config.adaptive,
+    )
+    return {ONE: plain, "mars, verified": verified} | {
         f"mars, tau {tau:g}": replace(
             plain, mode="tau", tau=tau, block_size=size, use_last_mask=last
         )
@@ -101,8 +111,11 @@ def _generate(loaded: LoadedModel, max_new_tokens: int, prompt: Sequence[int]) -
     return Said(decode_ids(loaded.tokenizer, ids), len(ids), None)
 
 
-def _decode(loaded: LoadedModel, config: DecodeConfig, prompt: Sequence[int]) -> Said:
-    answer = answer_with(loaded, Session(loaded.model, loaded.context_length), prompt, config)
+def _decode(
+    loaded: LoadedModel, config: DecodeConfig, costs: Mapping[int, float], prompt: Sequence[int]
+) -> Said:
+    session = Session(loaded.model, loaded.context_length)
+    answer = answer_with(loaded, session, prompt, config, costs)
     return Said(answer.text, answer.tokens, answer.forwards)
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from mars_core import trace
 from mars_core.baselines import watched_generate
 from mars_core.chat import ChatTurn
-from mars_core.config import DecodeConfig
+from mars_core.config import DecodeConfig, Mode
 from mars_core.control import Control, LiveSettings
 from mars_core.engine import Engine, Recorder, header
 from mars_core.errors import MarsError
@@ -59,11 +59,10 @@ class Racer:
         yield from race(entrants, config.repeats, control)
 
     def _settings(self, lane: LaneName, config: RaceConfig) -> DecodeConfig:
-        if lane == "mars":
-            return config.decode
         if lane == "second":
             return replace(config.decode, mode="tau", tau=config.second_tau)
-        return replace(config.decode, mode="one")
+        modes: dict[LaneName, Mode] = {"mars": "tau", "verified": "verified"}
+        return replace(config.decode, mode=modes.get(lane, "one"))
 
     def _entrant(self, lane: LaneName, messages: Sequence[ChatTurn], config: RaceConfig) -> Entrant:
         settings = self._settings(lane, config)
@@ -93,6 +92,11 @@ def described(lane: LaneName, settings: DecodeConfig) -> tuple[str, str]:
         "ar": ("AR", "One token per forward, the same weights."),
         "mars": (f"MARS, tau {settings.tau:g}", f"The same weights, {slots}."),
         "second": (f"MARS, tau {settings.tau:g}", f"The same weights, {slots}."),
+        "verified": (
+            "Verified",
+            f"The same weights, up to {settings.drafts} drafts per forward from masks, kept where "
+            "AR agrees: its text.",
+        ),
         "original": ("Original AR", "One token per forward, the weights before MARS training."),
         "generate": (
             "transformers",

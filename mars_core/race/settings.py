@@ -8,7 +8,7 @@ from typing import Literal, get_args
 from mars_core.config import DecodeConfig, check_choice, check_range
 from mars_core.errors import MarsError
 
-LaneName = Literal["ar", "mars", "second", "original", "generate", "lookup"]
+LaneName = Literal["ar", "mars", "verified", "second", "original", "generate", "lookup"]
 BASELINE: LaneName = "ar"
 GREEDY_LANES: tuple[LaneName, ...] = ("generate", "lookup")
 MAX_REPEATS = 20
@@ -18,16 +18,17 @@ MAX_REPEATS = 20
 class RaceConfig:
     """A race.
 
-    decode: how the lane "mars" decodes; the others follow it in everything they can.
+    decode: how the lane "mars" decodes; the others follow it in everything they can. Its mode does
+        not matter: every lane has its own.
     lanes: ar (one token per forward, same weights; always first, what the others are compared
-        with), mars, second (mars at `second_tau`), original (one token per forward, weights
-        without the adapter), generate (transformers' `generate`), lookup (the same with prompt
-        lookup).
+        with), mars (by tau), verified (drafts from masks that AR checks), second (mars at
+        `second_tau`), original (one token per forward, weights without the adapter), generate
+        (transformers' `generate`), lookup (the same with prompt lookup).
     repeats: how often each lane is measured, all in turn; the first time is what is shown.
     """
 
     decode: DecodeConfig = field(default_factory=DecodeConfig)
-    lanes: tuple[LaneName, ...] = ("ar", "mars")
+    lanes: tuple[LaneName, ...] = ("ar", "mars", "verified")
     second_tau: float = 0.7
     repeats: int = 3
 
@@ -42,8 +43,6 @@ class RaceConfig:
             raise MarsError(f"a race wants two lanes at least: {', '.join(get_args(LaneName))}")
         check_range("second tau", self.second_tau, 0, 1)
         check_range("repeats", self.repeats, 1, MAX_REPEATS, whole=True)
-        if "mars" in self.lanes and self.decode.mode == "one":
-            raise MarsError("MARS in mode one is AR: choose mode tau for a race")
         for name in GREEDY_LANES:
             if name in self.lanes and self.decode.temperature > 0:
                 raise MarsError(f"the lane {name} is greedy: set the temperature to 0")

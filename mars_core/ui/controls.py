@@ -30,6 +30,7 @@ class Inputs(NamedTuple):
     seed: Component
     metric: Component
     use_last_mask: Component
+    drafts: Component
 
 
 class RaceInputs(NamedTuple):
@@ -72,7 +73,7 @@ def rail(head: str) -> Rail:
             chip = gr.Button(preset.label, size="sm", min_width=0, elem_classes="chip")
             chip.click(None, None, prompt, js=f"() => {json.dumps(preset.prompt)}")
     mode = gr.Radio(
-        [("One token", "one"), ("tau", "tau")],
+        [("One token", "one"), ("tau", "tau"), ("Verified", "verified")],
         value=defaults.mode,
         label="Tokens per pass",
         show_label=False,
@@ -124,20 +125,23 @@ def _settings(defaults: DecodeConfig) -> tuple[Any, ...]:
             label="Confidence compared with tau",
         )
         last = gr.Checkbox(defaults.use_last_mask, label="Use the last mask (up to B + 1 tokens)")
-    return system, block_size, max_tokens, temperature, top_p, penalty, seed, metric, last
+        drafts = _number(defaults.drafts, "Drafts per pass (verified)")
+    return system, block_size, max_tokens, temperature, top_p, penalty, seed, metric, last, drafts
 
 
 def _race_settings() -> RaceInputs:
     """Which lanes race, besides AR and MARS at the tau of the slider."""
     defaults = RaceConfig()
-    with gr.Accordion("Race: more lanes", open=False, elem_id="lanes"):
+    with gr.Accordion("Race: lanes", open=False, elem_id="lanes"):
         lanes = gr.CheckboxGroup(
             [
+                ("Verified", "verified"),
                 ("MARS at another tau", "second"),
                 ("Original weights", "original"),
                 ("transformers generate", "generate"),
                 ("Prompt lookup", "lookup"),
             ],
+            value=list(defaults.lanes[2:]),
             label="Besides AR and MARS",
             show_label=False,
             container=False,

@@ -216,13 +216,13 @@ def _linked(controls: Rail) -> dict[str, Component]:
 
 def _copy_link(linked: Mapping[str, Component]) -> str:
     def shown(value: Any) -> str:
-        return str(value).lower() if isinstance(value, bool) else f"{value:g}"
+        if isinstance(value, bool):
+            return str(value).lower()
+        if isinstance(value, list):
+            return ",".join(value)
+        return f"{value:g}" if isinstance(value, (int, float)) else str(value or "")
 
-    defaults = {
-        name: shown(c.value) if isinstance(c.value, (bool, int, float)) else str(c.value or "")
-        for name, c in linked.items()
-    }
-    defaults["lanes"] = ""
+    defaults = {name: shown(component.value) for name, component in linked.items()}
     script = COPY_LINK.replace("NAMES", json.dumps(list(linked)))
     return script.replace("DEFAULTS", json.dumps(defaults))
 

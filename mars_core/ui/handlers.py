@@ -136,7 +136,7 @@ class Handlers:
     def generate(
         self,
         prompt: str,
-        mode: Literal["one", "tau"] = "tau",
+        mode: Literal["one", "tau", "verified"] = "tau",
         tau: float = 0.9,
         block_size: int = 4,
         max_new_tokens: int = 128,
@@ -146,6 +146,7 @@ class Handlers:
         seed: int = 0,
         metric: Literal["probability", "margin", "entropy"] = "probability",
         use_last_mask: bool = False,
+        drafts: int = 2,
         system: str = "",
         history: list[dict[str, str]] | None = None,
     ) -> Iterator[str]:
@@ -158,7 +159,7 @@ class Handlers:
         try:
             config = _config(
                 mode, tau, block_size, max_new_tokens,
-                temperature, top_p, repetition_penalty, seed, metric, use_last_mask,
+                temperature, top_p, repetition_penalty, seed, metric, use_last_mask, drafts,
             )  # fmt: skip
             yield from self._for_a_client(Run.of(conversation(prompt, history, system), config))
         except MarsError as error:
@@ -174,11 +175,13 @@ class Handlers:
         second_tau: float = 0.7,
         repeats: int = 3,
         use_last_mask: bool = False,
+        drafts: int = 2,
         system: str = "",
     ) -> Iterator[str]:
         """Race MARS against one token per forward, greedily; the recording as JSON Lines.
 
-        lanes: more of them ("second", "original", "generate", "lookup"). The last line, of type
+        lanes: more of them ("verified", which is there unless they are named, "second",
+        "original", "generate", "lookup"). The last line, of type
         "verdict", has a result for every lane.
         """
         try:
@@ -187,8 +190,10 @@ class Handlers:
                 block_size=_whole(block_size),
                 max_new_tokens=_whole(max_new_tokens),
                 use_last_mask=use_last_mask,
+                drafts=_whole(drafts),
             )
-            config = _race(decode, lanes or [], second_tau, repeats)
+            more = RaceConfig().lanes[2:] if lanes is None else lanes
+            config = _race(decode, more, second_tau, repeats)
             yield from self._for_a_client(Run.of(conversation(prompt, None, system), config))
         except MarsError as error:
             raise gr.Error(view.sentence(error), print_exception=False) from None
@@ -283,6 +288,7 @@ def _config(
     seed: int,
     metric: Metric,
     use_last_mask: bool,
+    drafts: int,
 ) -> DecodeConfig:
     """Settings as the page or a client gave them. Raises MarsError where one is out of range."""
     return DecodeConfig(
@@ -296,6 +302,7 @@ def _config(
         seed=_whole(seed),
         metric=metric,
         use_last_mask=use_last_mask,
+        drafts=_whole(drafts),
     )
 
 

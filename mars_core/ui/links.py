@@ -15,7 +15,7 @@ TEXTS = ("prompt", "system")
 # in the order of `controls.Inputs`, prompt and system first, and of `controls.RaceInputs`
 DECODE = (
     "mode", "tau", "block_size", "max_new_tokens", "temperature", "top_p", "repetition_penalty",
-    "seed", "metric", "use_last_mask",
+    "seed", "metric", "use_last_mask", "drafts",
 )  # fmt: skip
 RACE = ("lanes", "second_tau", "repeats")
 NAMES = (*TEXTS, *DECODE, *RACE)
@@ -34,13 +34,11 @@ def settings_of_link(query: Mapping[str, str]) -> dict[str, Any]:
             found[name] = _value(name, query[name], hints[name])
     found |= {name: query[name] for name in TEXTS if name in query}
     decode = DecodeConfig(**{name: found[name] for name in DECODE if name in found})
-    more = found.get("lanes", ())
-    if decode.mode != "one":
-        RaceConfig(
-            decode,
-            ("ar", "mars", *more),
-            **{name: found[name] for name in RACE[1:] if name in found},
-        )
+    RaceConfig(
+        decode,
+        ("ar", "mars", *found.get("lanes", ())),
+        **{name: found[name] for name in RACE[1:] if name in found},
+    )
     if any(name in found for name in TEXTS):
         conversation(found.get("prompt", "-"), None, found.get("system", ""))
     return found

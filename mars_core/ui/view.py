@@ -173,6 +173,8 @@ def tau_note(mode: Mode, tau: float) -> str:
     """What the slider means at its present position."""
     if mode == "one":
         return "One token per pass: ordinary decoding, no masks. tau is not used."
+    if mode == "verified":
+        return "Masks draft, AR checks: the text of one-token decoding, exactly. tau is not used."
     if tau >= 1:
         return "Exact: one token per pass, enforced. The text is that of one-token decoding."
     if tau <= 0:

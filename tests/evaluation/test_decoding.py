@@ -66,6 +66,26 @@ def test_masks_are_compared_with_what_followed():
     text = [5, 6, 7]
     steps = [step(10, 5, 6, 9), step(11, 6, 7, 7), step(12, 7, 6, 6)]
     assert list(mask_guesses(steps, text, 10, slots=3)) == [(2, 2), (1, 0)]
+    # behind a draft that was kept, slots are one further on
+    kept = replace(steps[0], group=1)
+    assert list(mask_guesses([kept], text, 10, slots=3)) == [(1, 0), (0, 0)]
+
+
+def test_verified_is_a_row_that_loses_nothing(loaded):
+    config = DecodingConfig(("facts",), taus=(0.5,), verified=True, drafts=3, limit=3)
+    config = replace(config, max_new_tokens=24)
+    result = measure(loaded, config)
+    *_, verified = result.rows
+    assert [row.tau for row in result.rows] == [1.0, 0.5, None]
+    assert verified.same in (None, 1.0)
+    for answer in result.answers:
+        one, _, checked = answer["answers"]
+        assert (checked["text"], checked["tokens"]) == (one["text"], one["tokens"])
+        assert checked["forwards"] <= one["forwards"]
+        assert (checked["tau"], checked["guessed"]) == (None, 0)
+    shown = table(result)
+    assert "verified: at most 3 drafts, grouped" in shown
+    assert "facts        verif." in shown
 
 
 @pytest.fixture(scope="module")

@@ -41,11 +41,12 @@ def test_all_ways_answer_the_same_prompts(tmp_path):
     loaded = load(str(tiny_checkpoint(tmp_path / "tiny", model, mask=True)), **PLAIN)
     config = SpeedConfig(sets=("facts",), taus=(1.0, 0.0), max_new_tokens=12, limit=2)
     done = []
-    generate, one, exact, fast = measure(loaded, config, done.append)
+    generate, one, verified, exact, fast = measure(loaded, config, done.append)
     assert done == [1, 2]
-    assert [row.way for row in (generate, one, exact, fast)] == [
-        GENERATE, ONE, "mars, tau 1", "mars, tau 0"
+    assert [row.way for row in (generate, one, verified, exact, fast)] == [
+        GENERATE, ONE, "mars, verified", "mars, tau 1", "mars, tau 0"
     ]  # fmt: skip
+    assert verified.forwards >= 1
     assert one.forwards == exact.forwards == 1
     assert fast.forwards > 1
 

@@ -50,7 +50,7 @@ def test_json_is_the_recording(options, tmp_path, capsys):
     ("arguments", "words"),
     [
         (["hello", "--lanes", "mars"], "first lane"),
-        (["hello", "--mode", "one"], "mode tau"),
+        (["hello", "--drafts", "99"], "drafts is 99"),
         (["hello", "--out", "/no/such/folder/x.jsonl"], "folder does not exist"),
         (["", "--repeats", "1"], "empty"),
         (["hello", "--repeats", "0"], "repeats"),

@@ -46,17 +46,19 @@ def ids(lane):
 
 
 def test_every_lane(racer):
-    names = ("ar", "mars", "second", "original", "generate", "lookup")
+    names = ("ar", "mars", "verified", "second", "original", "generate", "lookup")
     race = run(racer, RaceConfig(DECODE, names, second_tau=0.9, repeats=2))
-    ar, mars, second, original, generate, lookup = race.lanes
-    assert len({lane.info.name for lane in race.lanes}) == 6
-    assert ids(ar) == ids(generate) == ids(lookup)
+    ar, mars, verified, second, original, generate, lookup = race.lanes
+    assert len({lane.info.name for lane in race.lanes}) == 7
+    assert ids(ar) == ids(verified) == ids(generate) == ids(lookup)
     assert ids(ar) != ids(original)
     assert all(len(lane.timings) == 1 for lane in race.lanes)
     headers = [lane.records[0] for lane in race.lanes]
-    assert [h.settings["mode"] for h in headers] == ["one", "tau", "tau", "one", "one", "one"]
-    assert (headers[1].settings["tau"], headers[2].settings["tau"]) == (0.3, 0.9)
-    assert [h.model.adapter for h in headers] == ["adapter"] * 3 + [None] + ["adapter"] * 2
+    assert [h.settings["mode"] for h in headers] == [
+        "one", "tau", "verified", "tau", "one", "one", "one"
+    ]  # fmt: skip
+    assert (headers[1].settings["tau"], headers[3].settings["tau"]) == (0.3, 0.9)
+    assert [h.model.adapter for h in headers] == ["adapter"] * 4 + [None] + ["adapter"] * 2
     assert mars.done.forwards < ar.done.forwards == 24
     assert second.done.forwards >= mars.done.forwards
     # nothing is taken from an earlier lane's cache
@@ -68,8 +70,14 @@ def test_every_lane(racer):
     assert fed[1][0] > prefills[0].tokens
     verdict = verdict_of(race)
     assert [result.parts is None for result in verdict.lanes] == [
-        True, ids(mars) == ids(ar), ids(second) == ids(ar), False, True, True
+        True, ids(mars) == ids(ar), True, ids(second) == ids(ar), False, True, True
     ]  # fmt: skip
+
+
+def test_every_lane_has_its_own_mode(racer):
+    race = run(racer, RaceConfig(replace(DECODE, mode="one"), repeats=1))
+    headers = [lane.records[0] for lane in race.lanes]
+    assert [h.settings["mode"] for h in headers] == ["one", "tau", "verified"]
 
 
 @pytest.mark.parametrize(
@@ -81,7 +89,6 @@ def test_every_lane(racer):
         (lambda: RaceConfig(lanes=("ar", "mrs")), "lane"),
         (lambda: RaceConfig(repeats=0), "repeats"),
         (lambda: RaceConfig(second_tau=2), "second tau"),
-        (lambda: RaceConfig(DecodeConfig(mode="one")), "mode tau"),
         (lambda: RaceConfig(DecodeConfig(temperature=1), ("ar", "generate")), "temperature"),
     ],
 )

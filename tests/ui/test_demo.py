@@ -28,7 +28,7 @@ class Request:
         self.session_hash = session_hash
 
 
-SETTINGS = ("tau", 0.9, 4, 128, 0.0, 1.0, 1.0, 0, "probability", False)
+SETTINGS = ("tau", 0.9, 4, 128, 0.0, 1.0, 1.0, 0, "probability", False, 2)
 
 
 def ask(handlers, visitor, prompt, history=None, system=""):

@@ -14,13 +14,13 @@ def test_settings_have_their_types():
     found = settings_of_link(
         {
             "prompt": "Why?", "tau": "0.75", "mode": "tau", "block_size": "8", "seed": "3",
-            "use_last_mask": "true", "lanes": "second,generate", "second_tau": ".5",
+            "use_last_mask": "true", "drafts": "3", "lanes": "second,generate", "second_tau": ".5",
             "__theme": "dark", "other": "x",
         }
     )  # fmt: skip
     assert found == {
         "prompt": "Why?", "tau": 0.75, "mode": "tau", "block_size": 8, "seed": 3,
-        "use_last_mask": True, "lanes": ("second", "generate"), "second_tau": 0.5,
+        "use_last_mask": True, "drafts": 3, "lanes": ("second", "generate"), "second_tau": 0.5,
     }  # fmt: skip
     assert settings_of_link({}) == {}
     assert settings_of_link({"mode": "one"}) == {"mode": "one"}

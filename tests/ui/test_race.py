@@ -55,7 +55,7 @@ def test_stop_ends_a_race_before_its_next_forward():
         ({"prompt": " "}, "Write a prompt"),
         ({"repeats": 0}, "Repeats is 0"),
         ({"lanes": ["slow"]}, "Lane is 'slow'"),
-        ({"settings": ("one", *SETTINGS[1:])}, "mode tau"),
+        ({"settings": (*SETTINGS[:-1], 99)}, "Drafts is 99"),
         ({"settings": ("tau", 2.0, *SETTINGS[2:])}, "Tau is 2"),
     ],
 )
