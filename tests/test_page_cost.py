@@ -197,7 +197,7 @@ def test_the_command_compares_races_lane_by_lane(folder, capsys):
     assert cli.main([*command.split(), "--model", folder, "--device", "cpu"]) == 0
     cost = json.loads(capsys.readouterr().out)
     assert (cost["reader"], cost["browser_missing"]) == ("gradio_client", "not asked for")
-    assert [lane["name"] for lane in cost["lanes"]] == ["AR", "MARS, tau 0.9"]
+    assert [lane["name"] for lane in cost["lanes"]] == ["AR", "MARS, tau 0.9", "Verified"]
     assert cost["same_text"]
     assert cost["conditions"]["versions"]["gradio"]
     for lane in cost["lanes"]:

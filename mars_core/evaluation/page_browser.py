@@ -30,7 +30,7 @@ ASK = """({ button, part, stalled }) => new Promise((resolve) => {
     seen = count;
   }, stalled);
   const listen = ({ detail }) => {
-    if (detail !== "waiting" && detail !== "running") end(detail);
+    if (!["waiting", "empty", "running"].includes(detail)) end(detail);
   };
   const refused = new MutationObserver(() => notice.textContent && end("refused"));
   const end = (state) => {
@@ -67,6 +67,7 @@ class Browser:
 
     def race(self, prompt: str, new_tokens: int) -> Race:
         """A race in which every lane is measured once, as recorded."""
+        self._page.locator("#lanes > button").click()
         self._page.get_by_label("Repeats").fill("1")
         answer = self._ask("#race", "race", prompt, new_tokens)
         return read_race("\n".join(answer["lines"]).encode("utf-8"))
