@@ -28,6 +28,7 @@ def add_commands(commands: Commands) -> None:
     kinds = evaluate.add_subparsers(dest="benchmark", required=True)
     add_decoding(kinds)
     add_arithmetic(kinds)
+    add_exactness(kinds)
     add_perplexity(kinds)
 
 
@@ -80,6 +81,23 @@ def add_decoding(kinds: Commands) -> None:
     decoding.set_defaults(run=run_decoding)
 
 
+def add_exactness(kinds: Commands) -> None:
+    exactness = kinds.add_parser(
+        "exactness",
+        help="whether a mode gives the tokens of transformers' greedy generate",
+        allow_abbrev=False,
+    )
+    add = exactness.add_argument
+    sets = ("everyday", "mt-bench", "facts")
+    add("--sets", nargs="+", choices=get_args(SetName), default=sets, help=f"({' '.join(sets)})")
+    add("--limit", type=int, help="prompts of each set")
+    add("--minutes", type=float, help="end after so long; the sets take turns")
+    add("--json", action="store_true", help="print everything as JSON, each difference included")
+    add_model_arguments(exactness)
+    add_greedy_arguments(exactness)
+    exactness.set_defaults(run=run_exactness, mode="verified", adaptive=False)
+
+
 def add_perplexity(kinds: Commands) -> None:
     perplexity = kinds.add_parser(
         "perplexity",
@@ -110,6 +128,16 @@ def run_arithmetic(args: argparse.Namespace) -> int:
 
     decode = config_from(args)
     config = ArithmeticConfig(args.kind, args.n, args.seed, args.batch_size, decode)
+    result = measure(load_model(args), config, report_count)
+    show(args, result, table)
+    return 0
+
+
+def run_exactness(args: argparse.Namespace) -> int:
+    """Answer the prompts both ways and print a table, or JSON."""
+    from mars_core.evaluation.exactness import ExactnessConfig, measure, table
+
+    config = ExactnessConfig(tuple(args.sets), config_from(args), args.limit, args.minutes)
     result = measure(load_model(args), config, report_count)
     show(args, result, table)
     return 0

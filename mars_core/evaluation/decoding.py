@@ -119,7 +119,7 @@ def measure(
     session = Session(loaded.model, loaded.context_length)
     end = None if config.minutes is None else clock() + 60 * config.minutes
     found: list[tuple[Question, list[Given]]] = []
-    for question in _in_turn([questions(name, config.limit) for name in config.sets]):
+    for question in in_turn([questions(name, config.limit) for name in config.sets]):
         (prompt,) = encode_all(loaded, [question.messages])
         found.append((question, [watched(loaded, session, prompt, c, question) for c in configs]))
         report(len(found))
@@ -134,7 +134,7 @@ def measure(
     return DecodingResult(about, summary(found, taus), [_as_json(q, g, taus) for q, g in found])
 
 
-def _in_turn(sets: Sequence[Iterator[Question]]) -> Iterator[Question]:
+def in_turn(sets: Sequence[Iterator[Question]]) -> Iterator[Question]:
     """One of each set, then the next of each, until all are through."""
     return (q for q in chain.from_iterable(zip_longest(*sets)) if q is not None)
 

@@ -1,0 +1,171 @@
+"""Whether a way of decoding gives the tokens of transformers' greedy `generate`, and where not.
+
+Two kernels round differently, so where the two best tokens are as good as equal either may come
+out. Such a near-tie is listed with its gap and the comparison goes on behind it, from the
+reference's text; any other parting is an error of ours.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+import torch
+
+from mars_core.about import conditions
+from mars_core.answers import encode_all
+from mars_core.baselines import transformers_generate
+from mars_core.cache import Session, common_prefix
+from mars_core.config import DecodeConfig, check_choice, check_range
+from mars_core.decode import decode
+from mars_core.errors import MarsError
+from mars_core.evaluation.decoding import Question, in_turn, questions
+from mars_core.evaluation.settings import SetName
+from mars_core.events import Step
+from mars_core.models.load import LoadedModel
+
+NEAR_TIE = 1e-4  # of logits, as far apart as float32 may round them
+
+
+@dataclass(frozen=True, slots=True)
+class ExactnessConfig:
+    """decode: the way that is compared, greedy. sets, limit, minutes: as in DecodingConfig."""
+
+    sets: tuple[SetName, ...]
+    decode: DecodeConfig
+    limit: int | None = None
+    minutes: float | None = None
+
+    def __post_init__(self) -> None:
+        for name in self.sets:
+            check_choice("prompt set", name, SetName)
+        if self.decode.temperature > 0:
+            raise MarsError("exactness is measured greedily: set the temperature to 0")
+        if self.limit is not None:
+            check_range("limit", self.limit, 1, 10**6, whole=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """Where the texts part: behind `token` tokens of the answer to prompt `id`.
+
+    gap: between the logits of the two tokens in a forward of the whole text so far.
+    """
+
+    set: str
+    id: str
+    token: int
+    gap: float
+    theirs: str
+    ours: str
+
+    @property
+    def near_tie(self) -> bool:
+        return self.gap < NEAR_TIE
+
+
+@dataclass(frozen=True, slots=True)
+class ExactnessResult:
+    """prompts, tokens: compared. forwards: ours."""
+
+    about: dict[str, Any]
+    prompts: int
+    tokens: int
+    forwards: int
+    differences: list[Difference]
+
+
+def measure(
+    loaded: LoadedModel,
+    config: ExactnessConfig,
+    report: Callable[[int], None] = lambda done: None,
+    clock: Callable[[], float] = time.monotonic,
+) -> ExactnessResult:
+    """Answer the prompts both ways. report: called with how many prompts are done."""
+    session = Session(loaded.model, loaded.context_length)
+    end = None if config.minutes is None else clock() + 60 * config.minutes
+    prompts = tokens = forwards = 0
+    differences: list[Difference] = []
+    for question in in_turn([questions(name, config.limit) for name in config.sets]):
+        found, compared, ours = compared_with_generate(loaded, session, question, config.decode)
+        differences += found
+        prompts, tokens, forwards = prompts + 1, tokens + compared, forwards + ours
+        report(prompts)
+        if end is not None and clock() >= end:
+            break
+    about = {**conditions(loaded), "settings": asdict(config)}
+    return ExactnessResult(about, prompts, tokens, forwards, differences)
+
+
+def compared_with_generate(
+    loaded: LoadedModel, session: Session, question: Question, config: DecodeConfig
+) -> tuple[list[Difference], int, int]:
+    """The differences on one prompt, the tokens compared, and our forwards."""
+    (prompt,) = encode_all(loaded, [question.messages])
+    eos = sorted(loaded.special.eos_ids)
+    reference = transformers_generate(loaded, prompt, config.max_new_tokens, eos_ids=eos)
+    differences: list[Difference] = []
+    place = forwards = 0
+    while place < len(reference):
+        said, steps = _said(loaded, session, [*prompt, *reference[:place]], config, place)
+        forwards += steps
+        same = common_prefix(said, reference[place:])
+        place += same
+        if same == len(said) and place == len(reference):
+            break
+        theirs, ours = reference[place : place + 1], said[same : same + 1]
+        differences.append(
+            Difference(
+                set=question.set,
+                id=question.id,
+                token=place,
+                gap=_gap(loaded, [*prompt, *reference[:place]], [*theirs, *ours]),
+                theirs=str(loaded.tokenizer.decode(theirs)),
+                ours=str(loaded.tokenizer.decode(ours)),
+            )
+        )
+        place += 1
+    return differences, len(reference), forwards
+
+
+def _said(
+    loaded: LoadedModel, session: Session, ids: Sequence[int], config: DecodeConfig, done: int
+) -> tuple[list[int], int]:
+    """What we say behind `ids`, of which `done` tokens are of the answer; and the forwards."""
+    rest = replace(config, max_new_tokens=config.max_new_tokens - done)
+    events = decode(session, ids, rest, loaded.special)
+    steps = [event for event in events if isinstance(event, Step)]
+    return [token.token for step in steps for token in step.tokens], len(steps)
+
+
+@torch.inference_mode()
+def _gap(loaded: LoadedModel, ids: Sequence[int], tokens: Sequence[int]) -> float:
+    """Between the logits of two tokens behind `ids`; infinite where there are not two."""
+    if len(tokens) < 2:
+        return float("inf")
+    model: Any = loaded.model
+    logits = model(torch.tensor([list(ids)], device=loaded.device)).logits[0, -1].float()
+    first, second = logits[list(tokens)].tolist()
+    return abs(first - second)
+
+
+def table(result: ExactnessResult) -> str:
+    """The result for a terminal, its conditions first."""
+    about, decode_settings = result.about, result.about["settings"]["decode"]
+    near = [difference for difference in result.differences if difference.near_tie]
+    others = len(result.differences) - len(near)
+    lines = [
+        f"{about['model']['name']} (adapter {about['model']['adapter']}), {about['dtype']}, "
+        f"{about['device']}",
+        f"mode {decode_settings['mode']} against transformers' greedy generate, at most "
+        f"{decode_settings['max_new_tokens']} tokens",
+        f"{result.prompts} prompts, {result.tokens} tokens in {result.forwards} forwards: "
+        f"{others} differ, {len(near)} more at a near-tie (logits within {NEAR_TIE:g})",
+    ]
+    lines += [
+        f"{d.set} {d.id}, after {d.token} tokens: {d.theirs!r}, ours {d.ours!r}, gap {d.gap:.1e}"
+        for d in result.differences
+    ]
+    return "\n".join(lines)
