@@ -25,12 +25,19 @@ const LEGENDS = (() => {
   const plain = () => entry("one token in its pass", word(1));
   const wavy = () => entry("AR would have chosen another token here", word(1, "mars-odd"));
   const bracketed = () => entry("one forward pass, and its number of tokens", pass(3));
+  // of verified decoding alone
+  const drafts = () =>
+    [
+      entry("drafted for the next pass", draftNode("abc")),
+      entry("AR did not agree", draftNode("abc", "mars-struck")),
+    ].map((node) => (node.classList.add("mars-of-drafts"), node));
   return {
-    pass: () => [bracketed(), plain(), wavy()],
+    pass: () => [bracketed(), plain(), wavy(), ...drafts()],
     count: () => [
       entry("tokens of one forward pass: 2, 3, 4, 5 to 7, 8 or more", ...LEVELS.map(pass)),
       plain(),
       wavy(),
+      ...drafts(),
     ],
     confidence: () => [
       entry("at least 0.9", word(0.9)),

@@ -78,16 +78,17 @@ const drawPass = (atoms, count, tint, into) => {
 // What masks propose for the next forward, behind the text, and what AR has just refused of the
 // last proposals, struck through in front of what it says instead. Neither is part of the text: CSS
 // draws them, and the next record takes them away.
+const draftNode = (text, name = "") => {
+  const node = Object.assign(make("span", `mars-draft ${name}`), { ariaHidden: "true" });
+  node.dataset.text = text.replaceAll("\n", "↵");
+  return node;
+};
+
 const drawDrafts = ({ slots }, refused, entries, into) => {
-  const draft = (text, name) => {
-    const node = Object.assign(make("span", `mars-draft ${name}`), { ariaHidden: "true" });
-    node.dataset.text = text.replaceAll("\n", "↵");
-    return node;
-  };
-  const struck = refused.map(({ text }) => draft(text, "mars-struck"));
+  const struck = refused.map(({ text }) => draftNode(text, "mars-struck"));
   const own = entries.find(({ token }) => token.source === "ar");
   own?.nodes[0]?.before(...struck);
-  const proposed = slots.filter(({ accepted }) => !accepted).map(({ text }) => draft(text, ""));
+  const proposed = slots.filter(({ accepted }) => !accepted).map(({ text }) => draftNode(text));
   if (own) into.append(...proposed);
   return [...struck, ...proposed];
 };

@@ -61,7 +61,7 @@ const createPlayer = (root, options = {}) => {
     const { tokens, forwards, reused, drafted } = run?.totals ?? noTotals();
     ui.values.drafts.parentElement.hidden = !drafted;
     ui.values.prefill.title = reused ? `${reused} of the tokens were in the cache` : "";
-    Object.assign(root.dataset, { tokens, forwards, turns: turns.count });
+    Object.assign(root.dataset, { tokens, forwards, drafted, turns: turns.count });
   }
 
   function clear() {
