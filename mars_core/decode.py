@@ -14,7 +14,7 @@ from mars_core.acceptance import accepted_by_tau
 from mars_core.cache import Session
 from mars_core.config import DecodeConfig, SpecialTokens
 from mars_core.control import Control, LiveControl, LiveSettings
-from mars_core.drafting import Planner, Proposal
+from mars_core.drafting import Drafter, Planner, Proposal
 from mars_core.errors import MarsError
 from mars_core.events import (
     Committed,
@@ -49,6 +49,7 @@ def decode(
     control: Control | None = None,
     stop: StopCheck | None = None,
     costs: Mapping[int, float] | None = None,
+    drafter: Drafter | None = None,
 ) -> Iterator[Event]:
     """Decode one sequence with MARS; plain AR is the same loop with no masks (mode "one").
 
@@ -61,13 +62,15 @@ def decode(
     comes that choice, and the slots are those behind it. Every token is AR's own, so the text is
     that of mode "one"; when sampling too, since a position's noise is the same for all.
     costs: milliseconds of a forward by its rows, to weigh drafts and masks by (`drafting`).
+    drafter: another model drafts instead, in every mode; in mode "tau" there are masks behind each
+    draft too, accepted by tau as ever behind the last one kept (section 4.6 of the paper).
 
     The session's cache is reused where it already holds a prefix of `prompt`, and covers
     committed tokens only at every event: the generator may be closed at any of them and decoding
     continued from the tokens so far.
 
-    Yields Prefill, then Step (and ControlChanged), then Done. Raises MarsError for an empty or
-    too long prompt, and for masks where the model has no mask token.
+    Yields Prefill, then Step (and ControlChanged, Drafted), then Done. Raises MarsError for an
+    empty or too long prompt, and for masks where the model has no mask token.
     """
     check_prompt(prompt, session.max_length)
     control = control or LiveControl(config)
@@ -96,7 +99,11 @@ def decode(
 
         # 2. one forward: committed tokens, drafts, masks, no more than there is room for
         room = min(config.max_new_tokens - len(ids) + len(prompt), session.max_length - len(ids))
-        if settings.mode == "verified":
+        if drafter is not None:
+            proposals = yield from drafter(ids, min(config.drafts, room - 1), forward)
+            behind = range(len(proposals) + 1)
+            groups = tuple(masks_for(settings, config, room - kept) for kept in behind)
+        elif settings.mode == "verified":
             groups = planner.plan(proposals, len(pending), room)
         else:
             groups = (masks_for(settings, config, room),)
@@ -151,7 +158,7 @@ def decode(
                 for address, reading in zip(unseen, hindsight, strict=True)
             ),
             drafts=judged(drafts, len(tokens) - said, rejected=said > 0),
-            group=kept if settings.mode == "verified" else None,
+            group=kept if drafts or settings.mode == "verified" else None,
         )
         planner.learn(drafts, kept, len(tokens), len(fed))
         ids += [token.token for token in tokens]
@@ -254,11 +261,11 @@ def suppressed_ids(special: SpecialTokens) -> tuple[int, ...]:
 
 
 def masks_for(settings: LiveSettings, config: DecodeConfig, room: int) -> int:
-    """The masks of the next forward: one fewer than the slots to read, none in mode "one".
+    """The masks to be accepted by tau: one fewer than the slots to read, none in other modes.
 
     room: tokens that may still be produced; a slot behind them would be wasted.
     """
-    return 0 if settings.mode == "one" else min(config.slots, room) - 1
+    return min(config.slots, room) - 1 if settings.mode == "tau" else 0
 
 
 def mask_token(special: SpecialTokens) -> int:

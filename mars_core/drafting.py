@@ -8,12 +8,14 @@ kept so far, and how sure the model was of those at hand.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate, pairwise
 from operator import mul
+from typing import Protocol
 
 from mars_core.config import DecodeConfig
+from mars_core.events import Drafted
 
 # what is thought of drafts before any was judged: each kept with this chance, as if seen so often
 PRIOR_KEPT, PRIOR_SEEN = 0.6, 4.0
@@ -21,12 +23,25 @@ PRIOR_KEPT, PRIOR_SEEN = 0.6, 4.0
 
 @dataclass(frozen=True, slots=True)
 class Proposal:
-    """A token that a mask predicts, to be fed as a draft. origin: (forward, slot)."""
+    """A token to be fed as a draft.
+
+    origin: (forward, slot) of the mask that predicts it; None where a model drafts.
+    """
 
     token: int
-    origin: tuple[int, int]
+    origin: tuple[int, int] | None
     prob: float
     confidence: float
+
+
+class Drafter(Protocol):
+    """Another model that drafts (`mars_core.composition`)."""
+
+    def __call__(
+        self, ids: Sequence[int], count: int, forward: int
+    ) -> Generator[Drafted, None, list[Proposal]]:
+        """At most `count` tokens behind `ids`; yields an event per forward of its own."""
+        ...
 
 
 @dataclass(slots=True)

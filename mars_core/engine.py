@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from functools import partial
 from statistics import median
@@ -15,10 +15,12 @@ from mars_core import trace
 from mars_core.about import describe_device, library_versions, model_facts
 from mars_core.cache import Session
 from mars_core.chat import ChatTurn, encode_chat
-from mars_core.config import DecodeConfig
+from mars_core.composition import ModelDrafter
+from mars_core.config import DecodeConfig, Mode
 from mars_core.control import Control, LiveControl
 from mars_core.decode import check_prompt, decode, mask_token
-from mars_core.events import ControlChanged, Done, Event, Prefill, Slot, Step
+from mars_core.errors import MarsError
+from mars_core.events import ControlChanged, Done, Drafted, Event, Prefill, Slot, Step
 from mars_core.models.hardware import synchronizer
 from mars_core.models.hush import quiet
 from mars_core.models.load import LoadedModel
@@ -39,8 +41,22 @@ class Engine:
     what is new.
     """
 
-    def __init__(self, loaded: LoadedModel, clock: Callable[[], float] = time.perf_counter) -> None:
+    def __init__(
+        self,
+        loaded: LoadedModel,
+        clock: Callable[[], float] = time.perf_counter,
+        *,
+        draft: LoadedModel | None = None,
+        draft_mode: Mode = "one",
+    ) -> None:
+        """draft: a second model that drafts for the first, decoding in `draft_mode`."""
+        if draft is not None:
+            check_same_tokens(loaded, draft)
+            if draft_mode != "one":
+                mask_token(draft.special)
         self.loaded = loaded
+        self._draft, self._draft_mode = draft, draft_mode
+        self._draft_session = Session(draft.model, draft.context_length) if draft else None
         self.stopwatch = Stopwatch(clock, synchronizer(loaded.device))
         self._tokens = TokenText(loaded.tokenizer)
         self._session = Session(loaded.model, loaded.context_length)
@@ -89,11 +105,19 @@ class Engine:
         with self._turn:
             self.warm_up(config)
             recorder = Recorder(self._tokens, Detokenizer(self.loaded.tokenizer))
-            yield header(self.loaded, prompt, config, self._costs)
-            special, costs = self.loaded.special, self._costs
-            events = decode(self._session, ids, config, special, control, stop, costs)
+            yield header(self.loaded, prompt, config, self._costs, self._draft)
+            special, costs, drafter = self.loaded.special, self._costs, self._drafter(config)
+            events = decode(self._session, ids, config, special, control, stop, costs, drafter)
             for event, ms in self.stopwatch.timed(events):
                 yield recorder.record(event, ms)
+
+    def _drafter(self, config: DecodeConfig) -> ModelDrafter | None:
+        """What drafts for a run, with its sampling and its tau."""
+        if self._draft is None or self._draft_session is None:
+            return None
+        size = self._draft.block_size or config.block_size
+        own = replace(config, mode=self._draft_mode, block_size=size, alternatives=0, stop=())
+        return ModelDrafter(self._draft_session, own, self._draft.special)
 
     def warm_up(self, config: DecodeConfig) -> None:
         """Run the forwards this configuration will run, once, so that none is timed cold."""
@@ -101,9 +125,10 @@ class Engine:
             self._costs = forward_costs(self.loaded, self.stopwatch)
         if config.slots not in self._warm:
             for width in (1, config.slots, 2 * config.slots):
-                forward = forward_of(self.loaded, width)
-                forward()
-                forward()
+                for loaded in filter(None, (self.loaded, self._draft)):
+                    forward = forward_of(loaded, width)
+                    forward()
+                    forward()
             self._warm.add(config.slots)
 
 
@@ -158,6 +183,16 @@ class Recorder:
                     mode=event.mode,
                     tau=event.tau,
                 )
+            case Drafted():
+                self._decode_ms += ms
+                return trace.ForwardRecord(
+                    type="forward",
+                    role="draft",
+                    rows=(event.row,),
+                    forward=event.forward,
+                    fed=event.fed,
+                    ms=ms,
+                )
             case Done():
                 return self._done(event)
 
@@ -190,7 +225,7 @@ class Recorder:
         )
 
     def _drafts(self, step: Step) -> dict[str, Any]:
-        """What only verified decoding has to record."""
+        """What there is to record where drafts were verified."""
         if step.group is None:
             return {}
         drafts = tuple(
@@ -198,7 +233,7 @@ class Recorder:
                 id=draft.token,
                 text=self._tokens.label(draft.token),
                 verdict=draft.verdict,
-                origin=trace.Address(forward=draft.origin[0], slot=draft.origin[1]),
+                origin=None if draft.origin is None else _address(*draft.origin),
                 prob=draft.prob,
             )
             for draft in step.drafts
@@ -243,11 +278,24 @@ class Recorder:
         )
 
 
+def _address(forward: int, slot: int) -> trace.Address:
+    return trace.Address(forward=forward, slot=slot)
+
+
+def check_same_tokens(loaded: LoadedModel, draft: LoadedModel) -> None:
+    """Raise MarsError unless both models mean the same by every token id."""
+    if loaded.tokenizer.get_vocab() != draft.tokenizer.get_vocab():
+        raise MarsError(
+            f"{draft.name} cannot draft for {loaded.name}: they do not have the same tokens"
+        )
+
+
 def header(
     loaded: LoadedModel,
     prompt: trace.Prompt,
     config: DecodeConfig,
     costs: Mapping[int, float] | None = None,
+    draft: LoadedModel | None = None,
 ) -> trace.Header:
     """The first record of a run: everything needed to say how its numbers came about."""
     return trace.Header(
@@ -256,6 +304,7 @@ def header(
         version=trace.VERSION,
         created=datetime.now(UTC).isoformat(timespec="seconds"),
         model=trace.ModelInfo(**model_facts(loaded)),
+        draft_model=None if draft is None else trace.ModelInfo(**model_facts(draft)),
         dtype=loaded.dtype_name,
         dtype_reason=loaded.dtype_reason,
         device=describe_device(loaded),

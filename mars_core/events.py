@@ -69,11 +69,11 @@ class Hindsight:
 class Draft:
     """A token that was proposed and fed, for AR to say in the same forward whether it is its own.
 
-    origin: (forward, slot) that proposed it. prob: its probability there.
+    origin: (forward, slot) that proposed it; None: a draft model. prob: its probability there.
     """
 
     token: int
-    origin: tuple[int, int]
+    origin: tuple[int, int] | None
     prob: float
     verdict: Verdict
 
@@ -101,6 +101,15 @@ class Step:
 
 
 @dataclass(frozen=True, slots=True)
+class Drafted:
+    """A forward of the draft model before `forward`; fed: token rows it was given."""
+
+    row: int
+    forward: int
+    fed: int
+
+
+@dataclass(frozen=True, slots=True)
 class ControlChanged:
     """Mode or tau was moved while running; in force from `forward` on."""
 
@@ -120,4 +129,4 @@ class Done:
     forwards: int
 
 
-Event = Prefill | Step | ControlChanged | Done
+Event = Prefill | Step | Drafted | ControlChanged | Done

@@ -7,6 +7,7 @@ the whole prefix with all B masks appended, also where a prediction is thrown aw
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import torch
 from transformers import PreTrainedModel
@@ -41,6 +42,44 @@ def reference_decode(
                 return [*forwards, committed]
         forwards.append(committed)
         ids += committed
+    return forwards
+
+
+@torch.no_grad()
+def reference_composed(
+    target: PreTrainedModel,
+    draft: PreTrainedModel,
+    prompt: Sequence[int],
+    config: DecodeConfig,
+    drafting: DecodeConfig,
+    special: SpecialTokens,
+) -> list[list[int]]:
+    """Tokens committed by each forward of `target`, with config.drafts drafts of `draft` each.
+
+    A forward is one of `reference_decode` behind the drafts that the target would say itself.
+    """
+    ids = list(prompt)
+    forwards: list[list[int]] = []
+    while len(ids) < len(prompt) + config.max_new_tokens:
+        room = len(prompt) + config.max_new_tokens - len(ids)
+        drafts: list[int] = []
+        if count := min(config.drafts, room - 1):
+            asked = replace(drafting, max_new_tokens=count)
+            drafts = [t for step in reference_decode(draft, ids, asked, special) for t in step]
+        kept: list[int] = []
+        for token in drafts:
+            row = target(torch.tensor([ids + kept])).logits[0, -1]
+            if reference_choice(row, ids + kept, config, special)[0] != token:
+                break
+            kept.append(token)
+            if token in special.eos_ids:
+                return [*forwards, kept]
+        rest = replace(config, max_new_tokens=room - len(kept))
+        own = reference_decode(target, ids + kept, rest, special)[0]
+        forwards.append(kept + own)
+        ids += kept + own
+        if own[-1] in special.eos_ids:
+            break
     return forwards
 
 

@@ -19,7 +19,7 @@ LAYERS = [
     {"trace"},
     {"model_thread"},
     {"acceptance", "cache", "window", "drafting", "text", "chat", "sampling", "terminal"},
-    {"decode", "reference", "models", "about"},
+    {"decode", "composition", "reference", "models", "about"},
     {"engine", "baselines", "answers"},
     {"race"},
     {"export"},

@@ -20,6 +20,7 @@ from mars_core.cli.arguments import (
 
 if TYPE_CHECKING:
     from mars_core import trace
+    from mars_core.models.load import LoadedModel
 
 
 def add_commands(commands: Commands) -> None:
@@ -27,8 +28,22 @@ def add_commands(commands: Commands) -> None:
     add_prompt(generate)
     add_model_arguments(generate)
     add_decode_arguments(generate)
+    add_draft_model(generate)
     generate.add_argument("--json", action="store_true", help="print the trace as JSON Lines")
     generate.set_defaults(run=run_generate)
+
+
+def add_draft_model(parser: argparse.ArgumentParser) -> None:
+    """A second model, which drafts --drafts tokens for every forward of the first."""
+    add = parser.add_argument
+    add("--draft-model", help="a smaller model with the same tokens, to draft for --model")
+    add("--draft-adapter", default="auto", help="as --adapter, of the draft model")
+    add(
+        "--draft-mode",
+        choices=("one", "tau"),
+        default="one",
+        help="how the draft model decodes (%(default)s)",
+    )
 
 
 def add_prompt(parser: argparse.ArgumentParser) -> None:
@@ -51,15 +66,25 @@ def run_generate(args: argparse.Namespace) -> int:
     config = config_from(args)
     messages = messages_from(args)  # before the model is loaded for nothing
     loaded = load_model(args)
+    draft = load_draft(args)
 
     from mars_core.engine import Engine
 
-    records = Engine(loaded).generate(messages, config)
+    engine = Engine(loaded, draft=draft, draft_mode=args.draft_mode)
+    records = engine.generate(messages, config)
     if args.json:
         print_json(records)
     else:
         print_stream(records)
     return 0
+
+
+def load_draft(args: argparse.Namespace) -> LoadedModel | None:
+    """The model of `add_draft_model`, on the same device; None where none is asked for."""
+    if args.draft_model is None:
+        return None
+    own = {"model": args.draft_model, "adapter": args.draft_adapter}
+    return load_model(argparse.Namespace(**{**vars(args), **own}))
 
 
 def print_json(records: Iterable[trace.Record]) -> None:
