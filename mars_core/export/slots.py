@@ -13,6 +13,7 @@ from mars_core.export.recording import Recording, lanes_of
 COLUMNS = (
     "lane", "row", "forward", "mode", "tau", "ms", "fed", "position", "slot", "token_id", "token",
     "probability", "confidence", "accepted", "ar_token_id", "ar_token", "ar_probability",
+    "group", "verdict",
 )  # fmt: skip
 
 
@@ -33,6 +34,12 @@ def slots_csv(recording: Recording) -> str:
 def _rows(lane: str, records: Sequence[trace.AnyRecord]) -> Iterator[list[object]]:
     steps = [record for record in records if isinstance(record, trace.StepRecord)]
     seen = {(step.row, h.forward, h.slot): h for step in steps for h in step.hindsight}
+    verdicts = {
+        (step.row, draft.origin.forward, draft.origin.slot): draft.verdict
+        for step in steps
+        for draft in step.drafts
+        if draft.origin is not None
+    }
     for step in steps:
         of_step = [step.row, step.forward, step.mode, step.tau, step.ms, step.fed, step.position]
         for slot in step.slots:
@@ -45,6 +52,7 @@ def _rows(lane: str, records: Sequence[trace.AnyRecord]) -> Iterator[list[object
                 lane, *of_step, slot.slot, slot.id, _quoted(slot.text), slot.prob, slot.confidence,
                 int(slot.accepted),
                 *((ar[0], _quoted(ar[1]), ar[2]) if ar else ("", "", "")),
+                step.group, verdicts.get((step.row, step.forward, slot.slot)),
             ]  # fmt: skip
 
 

@@ -2,44 +2,20 @@
 
 import pytest
 
-from mars_core.cache import Session
-from mars_core.config import DecodeConfig, SpecialTokens
-from mars_core.decode import decode
-from mars_core.engine import Recorder
-from mars_core.text import Detokenizer, TokenText
-from mars_core.trace import Message, dump_record
-from tests import scripted
+from mars_core.trace import dump_record
 from tests.browser.harness import feed, needs_chromium, open_player, wait_state
 from tests.browser.test_player import drawn
-from tests.tiny import tiny_tokenizer
-from tests.ui.scripted import header
+from tests.drafted import TEXT, drafted_records
 
 pytestmark = needs_chromium
-
-TEXT = "one two three four and five and six"
-PROMPT = [7, 8, 9]
 
 
 @pytest.fixture(scope="module")
 def lines():
-    """A run whose masks err at every fifth place, two drafts at most, as lines of its trace."""
-    tokenizer = tiny_tokenizer()
-    ids = tokenizer.encode(TEXT, add_special_tokens=False)
-
-    def predict(position, is_mask):
-        place = position - len(PROMPT) + 1
-        wrong = is_mask and place % 5 == 4
-        return ids[(place + 7 * wrong) % len(ids)], 50.0
-
-    config = DecodeConfig(mode="verified", drafts=2, max_new_tokens=len(ids), alternatives=1)
-    session = Session(scripted.ScriptedModel(predict, vocab=400), 256)
-    special = SpecialTokens(scripted.MASK_ID, frozenset())
-    recorder = Recorder(TokenText(tokenizer), Detokenizer(tokenizer))
-    records = [header([Message(role="user", content="Count.")], config)]
-    records += [recorder.record(e, 10.0) for e in decode(session, PROMPT, config, special)]
-    assert {d.verdict for r in records if r.type == "step" for d in r.drafts} == {
-        "kept", "rejected", "unreached",
-    }  # fmt: skip
+    """A run with drafts: its lines, and its records."""
+    records = drafted_records()
+    verdicts = {d.verdict for r in records if r.type == "step" for d in r.drafts}
+    assert verdicts == {"kept", "rejected", "unreached"}
     return [dump_record(record) + "\n" for record in records], records
 
 

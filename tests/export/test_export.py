@@ -18,6 +18,7 @@ from mars_core.export.page import replay_page, shell
 from mars_core.export.recording import lanes_of, lines, read_recording, shipped_recordings
 from mars_core.export.slots import COLUMNS, slots_csv
 from mars_core.trace import TraceError, dump_record
+from tests.drafted import drafted_records
 from tests.race.scripted import ONE_BY_ONE, SAID, SEVERAL, entrant, raced
 from tests.ui.scripted import ScriptedEngine
 
@@ -76,6 +77,20 @@ def test_a_table_has_every_slot():
     own = [row["ar_token_id"] == row["token_id"] for row in rows]
     assert own == [True, True, False, True, True, True]
     assert {row["lane"] for row in rows_of(RACE)} == {"AR", "MARS"}
+
+
+def test_a_table_tells_what_became_of_drafts():
+    """A row per slot; where its token was fed as a draft, the verdict."""
+    records = drafted_records()
+    rows = rows_of("".join(dump_record(record) + "\n" for record in records))
+    steps = [record for record in records if record.type == "step"]
+    assert [row["group"] for row in rows] == [str(s.group) for s in steps for _ in s.slots]
+    verdicts = [row["verdict"] for row in rows]
+    fed = [draft.verdict for step in steps for draft in step.drafts]
+    assert sorted(filter(None, verdicts)) == sorted(fed)
+    assert all(not row["verdict"] for row in rows if row["slot"] == "0")
+    plain = rows_of(trace_of(SEVERAL))
+    assert {(row["group"], row["verdict"]) for row in plain} == {("", "")}
 
 
 def test_a_spreadsheet_takes_no_token_for_a_formula():
