@@ -35,12 +35,12 @@ def test_drafts_come_with_the_forward_that_proposed_them_and_go_with_the_next(pa
         so_far += "".join(token.text for token in record.tokens)
         proposed = [slot.text for slot in record.slots if not slot.accepted]
         refused = [draft.text for draft in record.drafts if draft.verdict != "kept"]
-        assert texts(page, ".mars-draft:not(.mars-struck)") == proposed
-        assert texts(page, ".mars-struck") == refused
+        assert texts(page, ".mars-text .mars-draft:not(.mars-struck)") == proposed
+        assert texts(page, ".mars-text .mars-struck") == refused
         # neither is part of the text that is selected, copied or asked for
         assert drawn(page) == so_far
     wait_state(page, "done")
-    assert texts(page, ".mars-draft") == []
+    assert texts(page, ".mars-text .mars-draft") == []
     assert drawn(page) == TEXT
     kept = sum(d.verdict == "kept" for r in records if r.type == "step" for d in r.drafts)
     fed = sum(len(r.drafts) for r in records if r.type == "step")
@@ -56,7 +56,7 @@ def test_a_refused_draft_stands_before_what_ar_says_instead(page, lines):
     feed(page, "".join(text[:number]))
     own = records[number - 1].tokens[-1]
     behind = page.eval_on_selector_all(
-        ".mars-struck", "nodes => nodes.at(-1).nextElementSibling.textContent"
+        ".mars-text .mars-struck", "nodes => nodes.at(-1).nextElementSibling.textContent"
     )
     assert behind == (own.text[:1] if own.text.startswith(" ") else own.text)
 
