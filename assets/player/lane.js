@@ -1,6 +1,6 @@
 // One lane of a race: its name, its numbers, its text.
 
-const LANE_NUMBERS = { seconds: "seconds", speed: "tokens/s", rate: "tokens per forward", forwards: "forwards" };
+const LANE_NUMBERS = { seconds: "seconds", speed: "tokens/s", rate: "tokens/forward", forwards: "forwards" };
 
 // What a lane came to by now. ms: how long it has been decoding, as the race's clock says.
 const laneNumbers = (run, ms) => {

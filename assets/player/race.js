@@ -28,6 +28,7 @@ const createRace = (root, { server = null, still = false } = {}) => {
     strip.unload();
     ui.facts.replaceChildren();
     [records, lanes, header, lane, verdict] = [[], [], null, null, null];
+    root.dataset.drafted = 0;
     ui.lanes.replaceChildren();
     ui.verdict.replaceChildren();
     ui.notice.textContent = "";
@@ -65,6 +66,7 @@ const createRace = (root, { server = null, still = false } = {}) => {
       if (record.type === "race") records = [];
       if (own) own(record);
       else lane?.take(record);
+      if (record.drafts?.length) root.dataset.drafted = 1;
       records.push(record);
     }
     const last = records.at(-1);
@@ -126,9 +128,9 @@ const createRace = (root, { server = null, still = false } = {}) => {
 
 const emptyRace = () => make(
   "div", "mars-empty",
-  make("p", "", "Race answers a prompt twice with the same weights: one token per forward, and by " +
-    "MARS at your tau. Each is measured alone; together they would slow each other."),
-  make("p", "", "Then both are replayed side by side, as fast as they really were, with the figures."),
+  make("p", "", "Race answers a prompt several times with the same weights: one token per forward, by " +
+    "MARS at your tau, and verified. Each is measured alone; together they would slow each other."),
+  make("p", "", "Then all are replayed side by side, as fast as they really were, with the figures."),
 );
 
 // The parts of a race that are always there.
