@@ -15,6 +15,7 @@ from mars_core.training.arithmetic import training_examples
 from mars_core.training.everyday import expand, load_families
 from mars_core.training.overlap import HeldOut, evaluation_texts
 from mars_core.training.prompt_file import read_lines
+from mars_core.ui.presets import load_presets
 
 DATA = assets_dir() / "data"
 SHORT_RUN = 4
@@ -97,3 +98,9 @@ def test_everyday_prompts_share_no_topic_with_training():
 def test_facts_to_be_asked_are_not_taught():
     known = {" ".join(words(text)) for text in asked()}
     assert not [p.id for p in load_prompts("facts") if " ".join(words(p.turns[0])) in known]
+
+
+def test_half_of_the_presets_are_new_to_the_shipped_adapter():
+    known = {" ".join(words(text)) for text in asked()}
+    new = [preset for preset in load_presets() if " ".join(words(preset.prompt)) not in known]
+    assert len(new) >= 6

@@ -146,6 +146,6 @@ def test_errors_read_as_sentences():
 
 def test_presets_are_distinct_and_short():
     presets = load_presets()
-    assert 6 <= len(presets) <= 8
+    assert len(presets) == 12
     assert len({preset.label for preset in presets}) == len(presets)
     assert all(preset.prompt.strip() and len(preset.label) < 20 for preset in presets)
