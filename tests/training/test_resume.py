@@ -66,13 +66,13 @@ def test_a_killed_and_resumed_run_equals_an_unbroken_one(config, budget):
 
 
 def break_loss(monkeypatch, at):
-    """The loss is not a number from the `at`-th forward on."""
+    """The loss is not a number from the `at`-th forward on; it is made in two parts each."""
     real, calls = training_model.row_losses, []
 
     def broken(*args, **options):
         calls.append(1)
         found = real(*args, **options)
-        return replace(found, loss=found.loss * float("nan")) if len(calls) >= at else found
+        return replace(found, loss=found.loss * float("nan")) if len(calls) >= 2 * at else found
 
     monkeypatch.setattr(training_model, "row_losses", broken)
 
