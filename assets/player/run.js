@@ -129,7 +129,7 @@ const numbersOf = (run) => {
     forwards: forwards || "–",
     rate: rate({ tokens, forwards }),
     speed: ms > 0 ? speed.toFixed(speed < 100 ? 1 : 0) : "–",
-    drafts: drafted ? `${kept} of ${drafted}` : "–",
+    drafts: drafted ? `${kept}/${drafted}` : "–",
     prefill: prefill === null ? "–" : Math.round(prefill),
     since: run?.since ? `since ${setting(run.now)}: ${rate(run.since)}` : "",
   };

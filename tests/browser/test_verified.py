@@ -44,7 +44,7 @@ def test_drafts_come_with_the_forward_that_proposed_them_and_go_with_the_next(pa
     assert drawn(page) == TEXT
     kept = sum(d.verdict == "kept" for r in records if r.type == "step" for d in r.drafts)
     fed = sum(len(r.drafts) for r in records if r.type == "step")
-    assert page.locator(".mars-drafts dd").inner_text() == f"{kept} of {fed}"
+    assert page.locator(".mars-drafts dd").inner_text() == f"{kept}/{fed}"
 
 
 def test_a_refused_draft_stands_before_what_ar_says_instead(page, lines):
