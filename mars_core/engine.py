@@ -121,7 +121,7 @@ class Engine:
 
     def warm_up(self, config: DecodeConfig) -> None:
         """Run the forwards this configuration will run, once, so that none is timed cold."""
-        if not self._costs:
+        if config.mode == "verified" and not self._costs:
             self._costs = forward_costs(self.loaded, self.stopwatch)
         if config.slots not in self._warm:
             for width in (1, config.slots, 2 * config.slots):
@@ -233,7 +233,9 @@ class Recorder:
                 id=draft.token,
                 text=self._tokens.label(draft.token),
                 verdict=draft.verdict,
-                origin=None if draft.origin is None else _address(*draft.origin),
+                origin=None
+                if draft.origin is None
+                else trace.Address(forward=draft.origin[0], slot=draft.origin[1]),
                 prob=draft.prob,
             )
             for draft in step.drafts
@@ -276,10 +278,6 @@ class Recorder:
             prefill_ms=round(self._prefill_ms, 3),
             decode_ms=round(self._decode_ms, 3),
         )
-
-
-def _address(forward: int, slot: int) -> trace.Address:
-    return trace.Address(forward=forward, slot=slot)
 
 
 def check_same_tokens(loaded: LoadedModel, draft: LoadedModel) -> None:

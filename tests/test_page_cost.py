@@ -166,20 +166,26 @@ def test_a_page_that_is_not_there_is_one_line():
     assert "\n" not in str(error.value)
 
 
-def test_figures_of_the_client_are_kept_where_the_browser_fails(monkeypatch):
-    measured = iter([[(run(), run())] * 3, MarsError("the browser failed: it was closed")])
+def in_turn(*found):
+    """In the place of `in_pairs`: gives, or raises, one after the other."""
+    left = iter(found)
 
     def in_pairs(*_):
-        found = next(measured)
-        if isinstance(found, MarsError):
-            raise found
-        return found
+        one = next(left)
+        if isinstance(one, MarsError):
+            raise one
+        return one
 
-    monkeypatch.setattr(page, "in_pairs", in_pairs)
+    return in_pairs
+
+
+def test_figures_of_the_client_are_kept_where_the_browser_fails(monkeypatch):
+    closed = MarsError("the browser failed: it was closed")
+    monkeypatch.setattr(page, "in_pairs", in_turn([(run(), run())] * 3, closed))
     cost = page.page_cost(ScriptedEngine(PASSES), serve, 3, 8)
     assert (cost.endpoint.reader, cost.browser) == ("gradio_client", None)
     assert cost.browser_missing == "the browser failed: it was closed"
-    measured = iter([[(run(), run())] * 3])
+    monkeypatch.setattr(page, "in_pairs", in_turn([(run(), run())] * 3))
     cost = page.page_cost(ScriptedEngine(PASSES), serve, 3, 8, with_browser=False)
     assert cost.browser_missing == "not asked for"
 
@@ -251,15 +257,8 @@ def test_races_are_compared_pair_by_pair(monkeypatch):
 
 
 def test_where_the_browser_fails_races_are_read_by_a_client(monkeypatch):
-    measured = iter([MarsError("the browser failed: it was closed"), races(*[(2, 1)] * 6)])
-
-    def in_pairs(*_):
-        found = next(measured)
-        if isinstance(found, MarsError):
-            raise found
-        return found
-
-    monkeypatch.setattr(page_race, "in_pairs", in_pairs)
+    closed = MarsError("the browser failed: it was closed")
+    monkeypatch.setattr(page_race, "in_pairs", in_turn(closed, races(*[(2, 1)] * 6)))
     cost = page_race.race_cost(ScriptedEngine(PASSES), serve, 3, 8)
     assert (cost.reader, cost.browser_missing) == (
         "gradio_client",

@@ -75,15 +75,15 @@ const drawPass = (atoms, count, tint, into) => {
   closePass(runs, count);
 };
 
-// What masks propose for the next forward, behind the text, and what AR has just refused of the
-// last proposals, struck through in front of what it says instead. Neither is part of the text: CSS
-// draws them, and the next record takes them away.
+// A draft is no part of the text, so CSS draws it.
 const draftNode = (text, name = "") => {
   const node = Object.assign(make("span", `mars-draft ${name}`), { ariaHidden: "true" });
   node.dataset.text = text.replaceAll("\n", "↵");
   return node;
 };
 
+// What masks propose for the next forward, behind the text, and what AR has just refused of the
+// last proposals, struck through in front of what it says instead. The next record takes both away.
 const drawDrafts = ({ slots }, refused, entries, into) => {
   const struck = refused.map(({ text }) => draftNode(text, "mars-struck"));
   const own = entries.find(({ token }) => token.source === "ar");

@@ -181,5 +181,5 @@ def threaded_engine(args: argparse.Namespace, thread: ModelThread) -> ThreadedEn
 
     from mars_core.model_thread import ThreadedEngine
 
-    engine.warm_up(DecodeConfig())
+    engine.warm_up(DecodeConfig(mode="verified"))  # a visitor may switch to it in mid-run
     return ThreadedEngine(engine, racer, thread)

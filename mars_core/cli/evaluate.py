@@ -60,13 +60,7 @@ def add_decoding(kinds: Commands) -> None:
     )
     default = DecodingConfig()
     add = decoding.add_argument
-    add(
-        "--sets",
-        nargs="+",
-        choices=get_args(SetName),
-        default=default.sets,
-        help=f"prompts ({' '.join(default.sets)})",
-    )
+    add_prompts(decoding, default.sets)
     shown = " ".join(map(str, default.taus))
     add("--taus", nargs="+", type=float, default=default.taus, help=f"besides 1 ({shown})")
     add("--block-size", type=int, help="mask slots B (the model's own)")
@@ -74,11 +68,18 @@ def add_decoding(kinds: Commands) -> None:
     add("--verified", action="store_true", help="mode verified too, all drafts fed")
     add_draft_arguments(decoding, adaptive=False)
     add("--max-new-tokens", type=int, default=default.max_new_tokens, help="(%(default)s)")
-    add("--limit", type=int, help="prompts of each set")
-    add("--minutes", type=float, help="end after so long; the sets take turns")
     add("--json", action="store_true", help="print everything as JSON, each answer included")
     add_model_arguments(decoding)
     decoding.set_defaults(run=run_decoding)
+
+
+def add_prompts(parser: argparse.ArgumentParser, sets: tuple[SetName, ...]) -> None:
+    """What is answered, by default all of `sets`."""
+    add = parser.add_argument
+    shown = " ".join(sets)
+    add("--sets", nargs="+", choices=get_args(SetName), default=sets, help=f"prompts ({shown})")
+    add("--limit", type=int, help="prompts of each set")
+    add("--minutes", type=float, help="end after so long; the sets take turns")
 
 
 def add_exactness(kinds: Commands) -> None:
@@ -88,10 +89,7 @@ def add_exactness(kinds: Commands) -> None:
         allow_abbrev=False,
     )
     add = exactness.add_argument
-    sets = ("everyday", "mt-bench", "facts")
-    add("--sets", nargs="+", choices=get_args(SetName), default=sets, help=f"({' '.join(sets)})")
-    add("--limit", type=int, help="prompts of each set")
-    add("--minutes", type=float, help="end after so long; the sets take turns")
+    add_prompts(exactness, ("everyday", "mt-bench", "facts"))
     add("--json", action="store_true", help="print everything as JSON, each difference included")
     add_model_arguments(exactness)
     add_greedy_arguments(exactness)

@@ -117,14 +117,11 @@ def measure(
     """Answer the prompts; at least one. report: called with how many prompts are done."""
     configs = config.decode_configs(loaded.block_size)
     session = Session(loaded.model, loaded.context_length)
-    end = None if config.minutes is None else clock() + 60 * config.minutes
     found: list[tuple[Question, list[Given]]] = []
-    for question in in_turn([questions(name, config.limit) for name in config.sets]):
+    for question in asked(config.sets, config.limit, config.minutes, clock):
         (prompt,) = encode_all(loaded, [question.messages])
         found.append((question, [watched(loaded, session, prompt, c, question) for c in configs]))
         report(len(found))
-        if end is not None and clock() >= end:
-            break
     about = {
         **conditions(loaded),
         "settings": asdict(config),
@@ -134,7 +131,21 @@ def measure(
     return DecodingResult(about, summary(found, taus), [_as_json(q, g, taus) for q, g in found])
 
 
-def in_turn(sets: Sequence[Iterator[Question]]) -> Iterator[Question]:
+def asked(
+    sets: Sequence[SetName],
+    limit: int | None,
+    minutes: float | None,
+    clock: Callable[[], float],
+) -> Iterator[Question]:
+    """The questions of all sets, which take turns, until `minutes` are over; at least one."""
+    end = None if minutes is None else clock() + 60 * minutes
+    for question in _in_turn([questions(name, limit) for name in sets]):
+        yield question
+        if end is not None and clock() >= end:
+            return
+
+
+def _in_turn(sets: Sequence[Iterator[Question]]) -> Iterator[Question]:
     """One of each set, then the next of each, until all are through."""
     return (q for q in chain.from_iterable(zip_longest(*sets)) if q is not None)
 

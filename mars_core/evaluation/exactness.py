@@ -18,11 +18,11 @@ from mars_core.about import conditions
 from mars_core.answers import encode_all
 from mars_core.baselines import transformers_generate
 from mars_core.cache import Session, common_prefix
-from mars_core.config import DecodeConfig, check_choice, check_range
+from mars_core.config import DecodeConfig
 from mars_core.decode import decode
 from mars_core.errors import MarsError
-from mars_core.evaluation.decoding import Question, in_turn, questions
-from mars_core.evaluation.settings import SetName
+from mars_core.evaluation.decoding import Question, asked
+from mars_core.evaluation.settings import SetName, check_prompts
 from mars_core.events import Step
 from mars_core.models.load import LoadedModel
 
@@ -39,12 +39,9 @@ class ExactnessConfig:
     minutes: float | None = None
 
     def __post_init__(self) -> None:
-        for name in self.sets:
-            check_choice("prompt set", name, SetName)
+        check_prompts(self.sets, self.limit)
         if self.decode.temperature > 0:
             raise MarsError("exactness is measured greedily: set the temperature to 0")
-        if self.limit is not None:
-            check_range("limit", self.limit, 1, 10**6, whole=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,16 +82,13 @@ def measure(
 ) -> ExactnessResult:
     """Answer the prompts both ways. report: called with how many prompts are done."""
     session = Session(loaded.model, loaded.context_length)
-    end = None if config.minutes is None else clock() + 60 * config.minutes
     prompts = tokens = forwards = 0
     differences: list[Difference] = []
-    for question in in_turn([questions(name, config.limit) for name in config.sets]):
+    for question in asked(config.sets, config.limit, config.minutes, clock):
         found, compared, ours = compared_with_generate(loaded, session, question, config.decode)
         differences += found
         prompts, tokens, forwards = prompts + 1, tokens + compared, forwards + ours
         report(prompts)
-        if end is not None and clock() >= end:
-            break
     about = {**conditions(loaded), "settings": asdict(config)}
     return ExactnessResult(about, prompts, tokens, forwards, differences)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -20,6 +21,14 @@ SetName = Literal[
 ]
 # of the word problems, as many as of the largest set of prompts
 PROBLEMS = 512
+
+
+def check_prompts(sets: Sequence[str], limit: int | None) -> None:
+    """Raise MarsError for a set that does not exist, or too few or many prompts of each."""
+    for name in sets:
+        check_choice("prompt set", name, SetName)
+    if limit is not None:
+        check_range("limit", limit, 1, 10**6, whole=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,12 +56,9 @@ class DecodingConfig:
     def __post_init__(self) -> None:
         if not self.sets:
             raise MarsError("no prompts are named")
-        for name in self.sets:
-            check_choice("prompt set", name, SetName)
+        check_prompts(self.sets, self.limit)
         for tau in self.taus:
             check_range("tau", tau, 0, 1)
-        if self.limit is not None:
-            check_range("limit", self.limit, 1, 10**6, whole=True)
         if self.minutes is not None:
             check_range("minutes", self.minutes, 0, 10**6)
 
@@ -89,8 +95,6 @@ class SpeedConfig:
     limit: int = 6
 
     def __post_init__(self) -> None:
-        for name in self.sets:
-            check_choice("prompt set", name, SetName)
+        check_prompts(self.sets, self.limit)
         for tau in self.taus:
             check_range("tau", tau, 0, 1)
-        check_range("limit", self.limit, 1, 10**6, whole=True)
