@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from mars_core.batch import batch_session
 from mars_core.cache import Session
 from mars_core.chat import ChatTurn, encode_chat
 from mars_core.config import DecodeConfig
@@ -12,6 +13,7 @@ from mars_core.decode import decode, decode_batch
 from mars_core.events import Done, Event, Step
 from mars_core.models.hush import quiet
 from mars_core.models.load import LoadedModel
+from mars_core.row import Request
 from mars_core.text import REPLACEMENT, decode_ids
 
 
@@ -30,16 +32,17 @@ class Answer:
 
 
 def answer_batch(
-    loaded: LoadedModel, prompts: Sequence[Sequence[int]], config: DecodeConfig
+    loaded: LoadedModel, prompts: Sequence[Sequence[int]], config: DecodeConfig, rows: int
 ) -> list[Answer]:
-    """Answer all prompts (token ids) together, one token per forward; answers in their order.
+    """Answer all prompts (token ids), `rows` at once, one token per forward; in their order.
 
-    Every row costs as long as it lasts, so prompts of similar length are best kept together.
-    Raises MarsError for an empty or too long prompt.
+    Prompts of similar length are best kept together: all rows of a forward see as far as the
+    longest. Raises MarsError for an empty or too long prompt.
     """
     config = replace(config, mode="one", alternatives=0)
-    session = Session(loaded.model, loaded.context_length, rows=len(prompts))
-    return answers_of(loaded, decode_batch(session, prompts, config, loaded.special), len(prompts))
+    requests = [Request(prompt, config) for prompt in prompts]
+    session = batch_session(loaded, requests, rows)
+    return answers_of(loaded, decode_batch(session, requests, loaded.special), len(prompts))
 
 
 def answer_with(
@@ -87,11 +90,6 @@ def encode_all(loaded: LoadedModel, conversations: Sequence[Sequence[ChatTurn]])
         return [encode_chat(loaded.tokenizer, messages)[0] for messages in conversations]
 
 
-def batches_by_length(prompts: Sequence[Sequence[int]], batch_size: int) -> Iterator[list[int]]:
-    """The indices of `prompts` in batches of similar length, the longest first.
-
-    Longest first, so that a batch which does not fit into memory fails at once.
-    """
-    order = sorted(range(len(prompts)), key=lambda i: -len(prompts[i]))
-    for start in range(0, len(order), batch_size):
-        yield order[start : start + batch_size]
+def longest_first(prompts: Sequence[Sequence[int]]) -> list[int]:
+    """The indices of `prompts` by their length: what does not fit into memory fails at once."""
+    return sorted(range(len(prompts)), key=lambda i: -len(prompts[i]))

@@ -5,8 +5,10 @@ cursor and `Session.commit` alone moves a cursor, so rows that were fed but not 
 slots, rejected drafts, a forward whose consumer went away) are simply overwritten by the next
 forward. A loop that commits before it yields may be closed at any event.
 
-Every row of a batch has its own cursor into one buffer per layer; a batch of one is the same
-code. The buffer grows by doubling: no concatenation per step.
+Every sequence has a place in one buffer per layer, and a cursor of its own; a batch of one is the
+same code. The places taken are always the first ones: who leaves gives its place to the last, so a
+forward works on views and copies nothing. A buffer that is too short grows by doubling; whoever
+knows how long it must be says so, and it is allocated once.
 """
 
 from __future__ import annotations
@@ -14,6 +16,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import repeat
 from typing import Any
 
 import torch
@@ -24,28 +27,61 @@ FIRST_CAPACITY = 256
 PREFILL_CHUNK = 512
 
 
+@dataclass(frozen=True, slots=True)
+class Fed:
+    """What a forward is fed for one sequence.
+
+    ids, positions: (n) token ids and their position ids. visibility: (n, n) bool, which of them
+    (first index) may see which; None is causal. All cached tokens are always visible. head: which
+    of the n get logits.
+    """
+
+    ids: Sequence[int]
+    positions: Sequence[int]
+    visibility: torch.Tensor | None = None
+    head: Sequence[int] = ()
+
+
 @dataclass(slots=True)
 class Cursors:
-    """Where the next forward writes: shared by all layers of a cache.
+    """Where the running forward writes: shared by all layers of a cache.
 
-    lengths: committed entries of each row. width: entries the running forward adds to each.
+    lengths: committed entries of each place. rows: places there are. capacity: entries of each.
+    first: the forward is for this place and all behind it. width: entries it adds to each.
+    index: place and entry of each of them, (n, 1) and (n, width); None where they are in line.
     """
 
     lengths: list[int]
+    rows: int
+    capacity: int
+    first: int = 0
     width: int = 0
+    index: tuple[torch.Tensor, torch.Tensor] | None = None
+
+    @property
+    def starts(self) -> list[int]:
+        """The cursors of the running forward's rows."""
+        return self.lengths[self.first :]
 
     @property
     def total(self) -> int:
         """Entries the running forward must be able to see: up to the longest row's end."""
-        return max(self.lengths) + self.width
+        return max(self.starts) + self.width
 
-    @property
-    def aligned(self) -> bool:
-        return min(self.lengths) == max(self.lengths)
+    def aim(self, first: int, width: int, device: torch.device) -> None:
+        """Let the next forward be for `first` and all behind it, `width` entries each."""
+        self.first, self.width, self.index = first, width, None
+        while self.capacity < self.total:
+            self.capacity *= 2
+        starts = torch.tensor(self.starts, device=device)
+        if min(self.starts) < max(self.starts):
+            places = torch.arange(first, len(self.lengths), device=device)
+            entries = starts[:, None] + torch.arange(width, device=device)
+            self.index = places[:, None], entries
 
 
 class CursorLayer(CacheLayerMixin):
-    """One layer's keys and values, (rows, kv heads, capacity, head size), written at the cursors.
+    """One layer's keys and values, (places, kv heads, capacity, head size), written at the cursors.
 
     Entries behind a cursor are stale or zero, never uninitialised: a masked NaN would still
     poison the weighted sum.
@@ -62,7 +98,7 @@ class CursorLayer(CacheLayerMixin):
     def lazy_initialization(self, key_states: torch.Tensor, value_states: torch.Tensor) -> None:
         self.device = key_states.device
         self.keys, self.values = (
-            x.new_zeros(*x.shape[:2], FIRST_CAPACITY, x.shape[3])
+            x.new_zeros(self.cursors.rows, x.shape[1], self.cursors.capacity, x.shape[3])
             for x in (key_states, value_states)
         )
         self.is_initialized = True
@@ -73,147 +109,183 @@ class CursorLayer(CacheLayerMixin):
         """Write (rows, kv heads, width, head size) at the cursors; return all that may be seen."""
         if not self.is_initialized:
             self.lazy_initialization(key_states, value_states)
-        total = self.cursors.total
-        if total > self.keys.shape[2]:
-            self.keys, self.values = (_grown(x, total) for x in (self.keys, self.values))
+        cursors, total = self.cursors, self.cursors.total
+        if self.keys.shape[2] < cursors.capacity:
+            self.keys, self.values = (_grown(x, cursors.capacity) for x in (self.keys, self.values))
+        rows = slice(cursors.first, len(cursors.lengths))
         for buffer, new in ((self.keys, key_states), (self.values, value_states)):
-            if self.cursors.aligned:
-                buffer[:, :, total - new.shape[2] : total] = new
+            if cursors.index is None:
+                buffer[rows, :, total - cursors.width : total] = new
             else:
-                for row, start in enumerate(self.cursors.lengths):
-                    buffer[row, :, start : start + new.shape[2]] = new[row]
-        return self.keys[:, :, :total], self.values[:, :, :total]
+                places, entries = cursors.index
+                buffer[places, :, entries] = new.transpose(1, 2)
+        return self.keys[rows, :, :total], self.values[rows, :, :total]
 
-    def move(self, row: int, sources: Sequence[int], target: int) -> None:
-        """Copy the entries at `sources` of `row` to `target` and the places after it."""
+    def move(self, place: int, sources: Sequence[int], target: int) -> None:
+        """Copy the entries at `sources` of a place to `target` and behind it."""
         picked = torch.tensor(sources, dtype=torch.long, device=self.device)
         for buffer in (self.keys, self.values):
-            buffer[row, :, target : target + len(sources)] = buffer[row, :, picked]
+            buffer[place, :, target : target + len(sources)] = buffer[place, :, picked]
 
-    def select(self, rows: Sequence[int]) -> None:
-        """Keep only `rows` of the batch, in that order."""
+    def copy(self, source: int, target: int, length: int) -> None:
+        """Copy the first `length` entries of a place to another."""
         if self.is_initialized:
-            picked = torch.tensor(rows, dtype=torch.long, device=self.device)
-            self.keys, self.values = self.keys[picked], self.values[picked]
+            for buffer in (self.keys, self.values):
+                buffer[target, :, :length] = buffer[source, :, :length]
 
     def get_mask_sizes(self, query_length: int) -> tuple[int, int]:
         return self.cursors.total, 0
 
     def get_seq_length(self) -> int:
-        return max(self.cursors.lengths)
+        return max(self.cursors.starts)
 
     def get_max_length(self) -> int:
         return -1
 
 
-def _grown(buffer: torch.Tensor, needed: int) -> torch.Tensor:
-    """A copy of the buffer whose capacity is doubled until it holds `needed` entries."""
-    capacity = buffer.shape[2]
-    while capacity < needed:
-        capacity *= 2
+def _grown(buffer: torch.Tensor, capacity: int) -> torch.Tensor:
+    """A copy of the buffer with more room."""
     grown = buffer.new_zeros(*buffer.shape[:2], capacity, buffer.shape[3])
     grown[:, :, : buffer.shape[2]] = buffer
     return grown
 
 
 class Session:
-    """A model, a KV cache for `rows` sequences, and the token ids that are in it.
+    """A model, a KV cache with places for `rows` sequences, and the token ids that are in it.
 
-    tokens: per row, the committed ids whose keys and values are cached.
-    max_length: positions the model has.
+    tokens: for each place that is taken, the committed ids whose keys and values are cached.
+    max_length: positions the model has. capacity: entries of each place to begin with.
     """
 
-    def __init__(self, model: PreTrainedModel, max_length: int, rows: int = 1) -> None:
+    def __init__(
+        self,
+        model: PreTrainedModel,
+        max_length: int,
+        rows: int = 1,
+        capacity: int = FIRST_CAPACITY,
+    ) -> None:
         self.model = model
         self.max_length = max_length
-        self.tokens: list[list[int]] = [[] for _ in range(rows)]
-        self._cursors = Cursors([0] * rows)
+        self.rows = rows
+        self.tokens: list[list[int]] = []
+        self._decoder = model.get_decoder()
+        self._head = model.get_output_embeddings()
+        self._cursors = Cursors([], rows, capacity)
         self._layers = [CursorLayer(self._cursors) for _ in range(model.config.num_hidden_layers)]
         self._cache = Cache(layers=list(self._layers))
-        self._fed: Sequence[Sequence[int]] = ()
-        self._cache_argument = cache_argument(model)
+        self._fed: Sequence[Fed] = ()
+        self._cache_argument = cache_argument(self._decoder)
+
+    @property
+    def capacity(self) -> int:
+        """Entries of each place, now."""
+        return self._cursors.capacity
+
+    @property
+    def bytes(self) -> int:
+        """What all places take, taken or not."""
+        return self.rows * self.capacity * entry_bytes(self.model)
 
     @torch.inference_mode()
-    def forward(
-        self,
-        ids: Sequence[Sequence[int]],
-        positions: Sequence[Sequence[int]],
-        visibility: torch.Tensor | None,
-        head_rows: Sequence[int],
-    ) -> torch.Tensor:
-        """One call of the model on top of the cache.
+    def forward(self, fed: Sequence[Fed], first: int = 0) -> list[torch.Tensor]:
+        """One call of the model on top of the cache, for all places from `first` on.
 
-        ids, positions: (rows, n) token ids and their position ids.
-        visibility: (n, n) bool, which fed row (first index) may see which; None is causal.
-            All cached tokens are always visible.
-        head_rows: which of the n fed rows get logits.
-        Returns logits (rows, len(head_rows), vocabulary). Nothing is committed.
+        Returns for each of them logits (len(head), vocabulary). Nothing is committed. Rows may be
+        fed differently much: the shorter ones are padded, and what is behind their end means
+        nothing.
         """
+        self._take_places(first + len(fed))
         device = self.model.device
-        self._fed = ids
-        self._cursors.width = len(ids[0])
-        every = len(head_rows) == len(ids[0])
-        output = self.model(
-            input_ids=torch.tensor(ids, device=device),
-            position_ids=torch.tensor(positions, device=device),
-            attention_mask=self._attention_mask(visibility),
-            logits_to_keep=0 if every else torch.tensor(head_rows, dtype=torch.long, device=device),
+        self._fed = fed
+        width = max(len(one.ids) for one in fed)
+        self._cursors.aim(first, width, device)
+        hidden = self._decoder(
+            input_ids=torch.tensor([padded(one.ids, width) for one in fed], device=device),
+            position_ids=torch.tensor([padded(one.positions, width) for one in fed], device=device),
+            attention_mask=self._attention_mask(),
             use_cache=True,
             **{self._cache_argument: self._cache},
-        )
-        return output.logits
+        ).last_hidden_state
+        # the head on the rows that are read alone: it is a fifth of a small model
+        wanted = [(row, i) for row, one in enumerate(fed) for i in one.head]
+        rows, picked = torch.tensor(wanted, dtype=torch.long, device=device).view(-1, 2).T
+        return list(self._head(hidden[rows, picked]).split([len(one.head) for one in fed]))
 
     @torch.inference_mode()
     def commit(self, kept: Sequence[Sequence[int]]) -> None:
-        """Keep, per batch row, the fed rows `kept` of the last forward; drop the others."""
-        for row, (picked, fed) in enumerate(zip(kept, self._fed, strict=True)):
-            start = self._cursors.lengths[row]
+        """Keep, of each row of the last forward, what was fed at `kept`; drop the rest."""
+        for place, (picked, fed) in enumerate(
+            zip(kept, self._fed, strict=True), self._cursors.first
+        ):
+            start = self._cursors.lengths[place]
             if list(picked) != list(range(len(picked))):
                 for layer in self._layers:
-                    layer.move(row, [start + i for i in picked], start)
-            self.tokens[row] += [fed[i] for i in picked]
-            self._cursors.lengths[row] += len(picked)
+                    layer.move(place, [start + i for i in picked], start)
+            self.tokens[place] += [fed.ids[i] for i in picked]
+            self._cursors.lengths[place] += len(picked)
         self._fed = ()
 
-    def rewind(self, row: int, length: int) -> None:
-        """Forget everything of `row` behind its first `length` tokens."""
-        del self.tokens[row][length:]
-        self._cursors.lengths[row] = len(self.tokens[row])
+    def rewind(self, place: int, length: int) -> None:
+        """Forget everything at `place` behind its first `length` tokens."""
+        del self.tokens[place][length:]
+        self._cursors.lengths[place] = len(self.tokens[place])
 
-    def select(self, rows: Sequence[int]) -> None:
-        """Keep only these rows of the batch, in that order."""
-        for layer in self._layers:
-            layer.select(rows)
-        self._cursors.lengths = [self._cursors.lengths[row] for row in rows]
-        self.tokens = [self.tokens[row] for row in rows]
+    @torch.inference_mode()
+    def leave(self, place: int) -> None:
+        """Free a place; the last one moves to it."""
+        last = len(self.tokens) - 1
+        if place != last:
+            for layer in self._layers:
+                layer.copy(last, place, self._cursors.lengths[last])
+        self.tokens[place] = self.tokens[last]
+        self._cursors.lengths[place] = self._cursors.lengths[last]
+        self.tokens.pop()
+        self._cursors.lengths.pop()
 
-    def prefill(self, prompts: Sequence[Sequence[int]]) -> list[int]:
-        """Make the cache hold exactly `prompts`; return how many tokens of each it had already."""
+    def forget(self) -> None:
+        """Free all places."""
+        self.tokens.clear()
+        self._cursors.lengths.clear()
+
+    def prefill(self, prompts: Sequence[Sequence[int]], first: int = 0) -> list[int]:
+        """Make the places from `first` on hold exactly `prompts`, as many as there are.
+
+        Returns how many tokens of each they had already.
+        """
+        while len(self.tokens) > first + len(prompts):
+            self.leave(len(self.tokens) - 1)
+        self._take_places(first + len(prompts))
         reused = []
-        for row, (prompt, cached) in enumerate(zip(prompts, self.tokens, strict=True)):
-            reused.append(common_prefix(prompt, cached))
-            self.rewind(row, reused[-1])
-        while any(todo := self._remaining(prompts)):
-            width = max(map(len, todo))
-            starts = self._cursors.lengths
+        for place, prompt in enumerate(prompts, first):
+            reused.append(common_prefix(prompt, self.tokens[place]))
+            self.rewind(place, reused[-1])
+        while any(todo := self._remaining(prompts, first)):
+            starts = self._cursors.lengths[first:]
             self.forward(
-                [ids + [0] * (width - len(ids)) for ids in todo],
-                [range(start, start + width) for start in starts],
-                visibility=None,
-                head_rows=(),
+                [
+                    Fed(ids, range(start, start + len(ids)))
+                    for ids, start in zip(todo, starts, strict=True)
+                ],
+                first,
             )
             self.commit([range(len(ids)) for ids in todo])
         return reused
 
-    def _remaining(self, prompts: Sequence[Sequence[int]]) -> list[list[int]]:
+    def _take_places(self, count: int) -> None:
+        """Have so many places taken, at least."""
+        while len(self.tokens) < count:
+            self.tokens.append([])
+            self._cursors.lengths.append(0)
+
+    def _remaining(self, prompts: Sequence[Sequence[int]], first: int) -> list[list[int]]:
         """The next chunk of each prompt that is not cached yet."""
         return [
             list(prompt[len(cached) : len(cached) + PREFILL_CHUNK])
-            for prompt, cached in zip(prompts, self.tokens, strict=True)
+            for prompt, cached in zip(prompts, self.tokens[first:], strict=True)
         ]
 
-    def _attention_mask(self, visibility: torch.Tensor | None) -> torch.Tensor | None:
-        """(rows, 1, n, total) for transformers: bool for SDPA, additive for other attention.
+    def _attention_mask(self) -> torch.Tensor | None:
+        """(rows, 1, width, total) for transformers: bool for SDPA, additive for other attention.
 
         None where everything is visible and attention without a mask is the cheaper one. For
         several rows on a CPU it is not: with a mask, transformers (5.24) lets query heads that
@@ -221,25 +293,38 @@ class Session:
         393 ms, not 170).
         """
         device = self.model.device
-        cheaper = device.type != "cpu" or len(self.tokens) == 1
-        if self._cursors.width == 1 and self._cursors.aligned and cheaper:
+        cheaper = device.type != "cpu" or len(self._fed) == 1
+        width, total, starts = self._cursors.width, self._cursors.total, self._cursors.starts
+        if width == 1 and self._cursors.index is None and cheaper:
             return None
-        width, total = self._cursors.width, self._cursors.total
-        if visibility is None:
-            visibility = torch.ones(width, width, dtype=torch.bool, device=device).tril()
-        mask = torch.zeros(len(self.tokens), 1, width, total, dtype=torch.bool, device=device)
-        for row, start in enumerate(self._cursors.lengths):
-            mask[row, :, :, :start] = True
-            mask[row, :, :, start : start + width] = visibility
+        ends = torch.tensor(starts, device=device)[:, None] + torch.arange(width, device=device)
+        mask = torch.arange(total, device=device) <= ends[:, None, :, None]
+        for row, (fed, start) in enumerate(zip(self._fed, starts, strict=True)):
+            if fed.visibility is not None:
+                window = slice(start, start + len(fed.ids))
+                mask[row, 0, : len(fed.ids), window] = fed.visibility.to(device)
         if self.model.config._attn_implementation == "sdpa":
             return mask
         lowest = torch.finfo(self.model.dtype).min
         return torch.zeros_like(mask, dtype=self.model.dtype).masked_fill_(~mask, lowest)
 
 
-def cache_argument(model: PreTrainedModel) -> str:
-    """What the model's forward calls its cache: transformers 5.24 renamed the argument."""
-    parameters = inspect.signature(type(model).forward).parameters
+def entry_bytes(model: PreTrainedModel) -> int:
+    """Bytes that the keys and values of one token take, over all layers."""
+    config = model.config
+    heads = getattr(config, "num_key_value_heads", None) or config.num_attention_heads
+    size = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+    return 2 * int(config.num_hidden_layers * heads * size) * model.dtype.itemsize
+
+
+def padded(values: Sequence[int], width: int) -> list[int]:
+    """The values, then zeros: ids and positions that every model has."""
+    return [*values, *repeat(0, width - len(values))]
+
+
+def cache_argument(decoder: torch.nn.Module) -> str:
+    """What the forward of a model calls its cache: transformers 5.24 renamed the argument."""
+    parameters = inspect.signature(type(decoder).forward).parameters
     return "cache" if "cache" in parameters else "past_key_values"
 
 

@@ -10,11 +10,13 @@ from mars_core.errors import MarsError
 Mode = Literal["one", "tau", "verified"]
 Layout = Literal["grouped", "linear"]
 Metric = Literal["probability", "margin", "entropy"]
+Strategy = Literal["none", "block", "cursor"]
 Device = Literal["auto", "cpu", "cuda", "mps"]
 DtypeName = Literal["auto", "float32", "bfloat16", "float16", "float64"]
 
 MAX_BLOCK_SIZE = 64
 MAX_DRAFTS = 16
+MAX_CACHE_BLOCK = 1024
 MAX_SEED = 2**53 - 1  # what every reader of JSON can hold exactly
 MAX_ALTERNATIVES = 20
 
@@ -52,6 +54,7 @@ class DecodeConfig:
         "linear" behind the last only.
     adaptive: in mode verified, feed only drafts and masks that are worth their time, where the
         loop is told what rows cost.
+    adaptive_masks: the same of the masks in mode tau (`mars_core.pacing`).
     metric: what is compared with tau, always in [0, 1], higher = surer: `probability` p1,
         `margin` p1 - p2, `entropy` exp(-H) with H in nats.
     max_new_tokens: tokens to produce at most; EOS counts as one.
@@ -74,6 +77,7 @@ class DecodeConfig:
     drafts: int = 2
     layout: Layout = "grouped"
     adaptive: bool = True
+    adaptive_masks: bool = False
     metric: Metric = "probability"
     max_new_tokens: int = 128
     stop: tuple[str, ...] = ()
@@ -119,3 +123,21 @@ class SpecialTokens:
 
     mask_id: int | None
     eos_ids: frozenset[int]
+
+
+@dataclass(frozen=True, slots=True)
+class Caching:
+    """Which keys and values a batch keeps.
+
+    strategy: "cursor" keeps what is committed at once, each row at its own pace; "block" is the
+        paper's cache: rows fill a block together, at its end one more forward takes it in; "none"
+        computes everything anew in every forward.
+    cache_block: B_cache, tokens of a block; it need not be the B of training.
+    """
+
+    strategy: Strategy = "cursor"
+    cache_block: int = 16
+
+    def __post_init__(self) -> None:
+        check_choice("cache", self.strategy, Strategy)
+        check_range("cache block", self.cache_block, 1, MAX_CACHE_BLOCK, whole=True)

@@ -1,4 +1,4 @@
-"""The decode loops: generators of typed events, one forward per step.
+"""The decode loop: a generator of typed events, one forward per step, for one sequence or many.
 
 Counting, everywhere the same: prefill covers all prompt tokens but the last and is not a
 forward; EOS counts as a token; with one token per forward, tokens == forwards.
@@ -6,39 +6,26 @@ forward; EOS counts as a token; with one token per forward, tokens == forwards.
 
 from __future__ import annotations
 
+from collections import defaultdict, deque
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import takewhile
-from typing import Protocol
+from functools import partial
+from itertools import islice
 
-from mars_core.acceptance import accepted_by_tau
-from mars_core.cache import Session
-from mars_core.config import DecodeConfig, SpecialTokens
-from mars_core.control import Control, LiveControl, LiveSettings
-from mars_core.drafting import Drafter, Planner, Proposal
+import torch
+
+from mars_core.cache import Fed, Session
+from mars_core.config import Caching, DecodeConfig, SpecialTokens
+from mars_core.control import Control
+from mars_core.drafting import Drafter, per_row
 from mars_core.errors import MarsError
-from mars_core.events import (
-    Committed,
-    ControlChanged,
-    Done,
-    Draft,
-    Event,
-    Hindsight,
-    Prefill,
-    Reason,
-    Slot,
-    Step,
-    Verdict,
-)
-from mars_core.sampling import Reader, Reading
+from mars_core.events import Event, Extended, Idle, Joined, Left, Prefill
+from mars_core.pacing import Pacer, Wish
+from mars_core.row import Read, Request, Row, StopCheck
+from mars_core.sampling import Reading
 from mars_core.window import Window
 
-
-class StopCheck(Protocol):
-    """Watches one row's tokens for a stop string."""
-
-    def push(self, token: int) -> bool:
-        """Take the next committed token; True when it completes a stop string."""
-        ...
+CURSOR = Caching()
+NOTHING = Fed((0,), (0,))  # what a row is fed that waits while others go on
 
 
 def decode(
@@ -72,269 +59,210 @@ def decode(
     Yields Prefill, then Step (and ControlChanged, Drafted), then Done. Raises MarsError for an
     empty or too long prompt, and for masks where the model has no mask token.
     """
-    check_prompt(prompt, session.max_length)
-    control = control or LiveControl(config)
-    reader = Reader(config, suppressed_ids(special))
-    ids = list(prompt)
-    pending = ids[-1:]  # committed, not yet in the cache
-    unseen: list[tuple[int, int]] = []  # (forward, slot) of pending[1:]
-    proposals: list[Proposal] = []
-    planner = Planner(config, costs)
-    settings = LiveSettings(config.mode, config.tau)
-    forward = 0
-    reason: Reason | None = None
-
-    reused = session.prefill([ids[:-1]])[0]
-    yield Prefill(row=0, tokens=len(ids) - 1 - reused, reused=reused)
-
-    while reason is None:
-        # 1. what is wanted now
-        before, settings = settings, control.read()
-        if settings.stop:
-            reason = "stopped"
-            break
-        if (settings.mode, settings.tau) != (before.mode, before.tau):
-            yield ControlChanged(0, forward + 1, settings.mode, settings.tau)
-        forward += 1
-
-        # 2. one forward: committed tokens, drafts, masks, no more than there is room for
-        room = min(config.max_new_tokens - len(ids) + len(prompt), session.max_length - len(ids))
-        if drafter is not None:
-            proposals = yield from drafter(ids, min(config.drafts, room - 1), forward)
-            behind = range(len(proposals) + 1)
-            groups = tuple(masks_for(settings, config, room - kept) for kept in behind)
-        elif settings.mode == "verified":
-            groups = planner.plan(proposals, len(pending), room)
-        else:
-            groups = (masks_for(settings, config, room),)
-        drafts = proposals[: len(groups) - 1]
-        window = Window(
-            pending=tuple(pending),
-            drafts=tuple(draft.token for draft in drafts),
-            groups=groups,
-            start=len(ids) - len(pending),
-            mask_id=mask_token(special) if any(groups) else None,
-        )
-        fed = window.ids
-        logits = session.forward(
-            [fed], [window.positions], window.visibility, head_rows=range(len(fed))
-        )[0]
-
-        # 3. read the rows: hindsight, AR's own choices, then the masks behind the last one kept
-        known = [*pending[1:], *window.drafts]
-        history = ids[: window.start + 1]
-        if drafts:
-            seen = reader.read_window(logits[: window.real], history, known, row=0)
-            own = seen[len(unseen) :]
-            kept = drafts_kept(drafts, own)
-            history = [*ids, *window.drafts[:kept], own[kept].token]
-            masks = reader.read_window(logits[window.rows_of(kept)], history, (), row=0)
-            slots = [own[kept], *masks]
-        else:
-            seen = reader.read_window(logits, history, known, row=0)
-            kept, slots = 0, seen[len(unseen) :]
-        hindsight = seen[: len(unseen)]
-
-        # 4. commit, up to the token that ends the run
-        candidates = [Committed(token, "draft", i) for i, token in enumerate(window.drafts[:kept])]
-        candidates += as_tokens(slots[: accepted_slots(settings, slots)])
-        tokens, reason = take(candidates, special, stop)
-        said = max(0, len(tokens) - kept)  # of the slots; none where a draft ended the run
-        session.commit([range(len(pending) + len(tokens) - said)])
-        if reason is None:
-            total = len(ids) + len(tokens)
-            reason = limit_reached(total - len(prompt), total, config, session)
-        yield Step(
-            row=0,
-            forward=forward,
-            mode=settings.mode,
-            tau=settings.tau,
-            fed=len(fed),
-            position=len(ids),
-            slots=as_slots(slots, said),
-            tokens=tokens,
-            hindsight=tuple(
-                Hindsight(*address, reading.token, reading.prob)
-                for address, reading in zip(unseen, hindsight, strict=True)
-            ),
-            drafts=judged(drafts, len(tokens) - said, rejected=said > 0),
-            group=kept if drafts or settings.mode == "verified" else None,
-        )
-        planner.learn(drafts, kept, len(tokens), len(fed))
-        ids += [token.token for token in tokens]
-        pending = [token.token for token in tokens[kept:]]
-        unseen = [(forward, token.slot) for token in tokens[kept + 1 :]]
-        proposals = [
-            Proposal(slot.token, (forward, i), slot.prob, slot.confidence)
-            for i, slot in enumerate(slots)
-            if i >= said
-        ]
-
-    yield Done(row=0, reason=reason, tokens=len(ids) - len(prompt), forwards=forward)
+    request = Request(prompt, config, control, stop, drafter)
+    for event in decode_batch(session, [request], special, costs={1: costs} if costs else None):
+        if not isinstance(event, Joined | Left):
+            yield event
 
 
 def decode_batch(
     session: Session,
-    prompts: Sequence[Sequence[int]],
-    config: DecodeConfig,
+    requests: Sequence[Request],
     special: SpecialTokens,
-    control: Control | None = None,
-    stops: Sequence[StopCheck] | None = None,
+    caching: Caching = CURSOR,
+    costs: Mapping[int, Mapping[int, float]] | None = None,
 ) -> Iterator[Event]:
-    """Decode many sequences together, one token per forward each (mode "one").
+    """Decode many sequences, as many at once as `session` has places, each as `decode` would.
 
-    A row that ends leaves the batch, so its cost ends with it. Row r draws its noise with row r
-    as key whatever else is in the batch. `session` must have as many rows as there are prompts.
-    Of `control` only stop matters: there are no masks to accept.
+    A row that ends leaves, and the next that waits takes a place: at once, or with the block cache
+    at the end of a block. There a row commits at most `cache_block` tokens, waits for the others to
+    do so (Idle), and one more forward takes the finished blocks into the cache (Extended).
+    costs: milliseconds of a forward by sequences and by rows of each.
 
-    Yields a Prefill per row, then a Step per row and forward, and a Done when a row ends.
+    Forwards are counted for the batch, from 1; those of a row (in its Done) are the ones it took
+    part in. Row r draws its noise with r as key, whatever is beside it.
+
+    Yields per row what `decode` does, between Joined and Left (rows that end last just end).
+    Raises MarsError as `decode` does, and for mode verified with a block cache.
     """
-    for prompt in prompts:
-        check_prompt(prompt, session.max_length)
-    control = control or LiveControl(config)
-    reader = Reader(config, suppressed_ids(special))
-    sequences = [list(prompt) for prompt in prompts]
-    active = list(range(len(prompts)))
+    share = per_row(costs, min(session.rows, len(requests))) if costs else None
+    waiting = deque(
+        Row(number, request, special, session.max_length, share)
+        for number, request in enumerate(requests)
+    )
+    active: list[Row] = []  # by their places
     forward = 0
+    keeps = caching.strategy == "cursor"
+    block = caching.cache_block if caching.strategy == "block" else None
+    pacer = Pacer(costs) if costs and any(one.config.adaptive_masks for one in requests) else None
 
-    reused = session.prefill([ids[:-1] for ids in sequences])
-    for row in active:
-        yield Prefill(row, len(prompts[row]) - 1 - reused[row], reused[row])
+    while True:
+        # 1. where no row is in the middle of a block, the ended leave and the waiting enter
+        if block is None or all(room_of(row, block) < 1 for row in active):
+            if not waiting and all(row.reason for row in active):
+                return
+            yield from let_leave(session, active, forward)
+            if block and active:
+                forward += 1
+                yield extend(session, active, forward)
+            yield from let_enter(session, active, waiting, forward, caching)
 
-    while active:
-        if control.read().stop:
-            for row in active:
-                yield Done(row, "stopped", len(sequences[row]) - len(prompts[row]), forward)
-            return
+        # 2. what is wanted now
+        for row in active:
+            if row.reason is None:
+                if changed := row.listen(forward + 1):
+                    yield changed
+                if block and row.settings.mode == "verified":
+                    raise MarsError("drafts cannot be verified with a block cache; use cursor")
+                if row.reason:
+                    yield row.done
+        feeding = [row for row in active if room_of(row, block)]
+        if not feeding:
+            continue
         forward += 1
-        current = [sequences[row] for row in active]
-        logits = session.forward(
-            [ids[-1:] for ids in current],
-            [[len(ids) - 1] for ids in current],
-            visibility=None,
-            head_rows=(0,),
-        )[:, 0]
-        session.commit([(0,)] * len(active))
-        readings = reader.read_rows(logits, current, [(row, len(sequences[row])) for row in active])
-        ended: dict[int, Reason] = {}
-        for row, reading in zip(active, readings, strict=True):
-            ids = sequences[row]
-            tokens, reason = take(as_tokens([reading]), special, stops[row] if stops else None)
-            ids.append(reading.token)
-            if reason is None:
-                produced = len(ids) - len(prompts[row])
-                reason = limit_reached(produced, len(ids), config, session)
-            if reason is not None:
-                ended[row] = reason
-            yield Step(
-                row=row,
-                forward=forward,
-                mode="one",
-                tau=config.tau,
-                fed=1,
-                position=len(ids) - 1,
-                slots=as_slots([reading], 1),
-                tokens=tokens,
-                hindsight=(),
+        for row in active:
+            if row.reason is None and row not in feeding:
+                yield Idle(row.number, forward)
+
+        # 3. one forward: committed tokens, drafts, masks; rows that wait are fed nothing
+        masks = paced(pacer, feeding, block, len(active)) if pacer else {}
+        windows: dict[Row, Window] = {}
+        for row in feeding:
+            windows[row] = yield from row.window(
+                forward, room_of(row, block), masks.get(row.number)
             )
-        for row, reason in ended.items():
-            yield Done(row, reason, len(sequences[row]) - len(prompts[row]), forward)
-        if ended:
-            session.select([i for i, row in enumerate(active) if row not in ended])
-            active = [row for row in active if row not in ended]
+        fed = [windows[row].fed(row.unread) if row in windows else NOTHING for row in active]
+        reads = readers(active, fed, session.forward(fed))
+
+        # 4. read, commit, tell
+        kept = [0] * len(active)
+        steps = []
+        for place, (row, read) in enumerate(zip(active, reads, strict=True)):
+            if row in windows:
+                step, settled = row.read(windows[row], read, forward)
+                steps.append((row, step))
+                kept[place] = settled if keeps else 0
+                row.cached += kept[place]
+        session.commit([range(count) for count in kept])
+        if pacer:
+            told = [step for row, step in steps if row.paced]
+            pacer.learn(told, max(len(one.ids) for one in fed), len(active))
+        for row, step in steps:
+            yield step
+            if row.reason:
+                yield row.done
 
 
-def check_prompt(prompt: Sequence[int], max_length: int) -> None:
-    """Raise MarsError unless the prompt has a token and leaves room for one more."""
-    if not prompt:
-        raise MarsError("the prompt is empty; type something first")
-    if len(prompt) >= max_length:
-        raise MarsError(
-            f"the prompt has {len(prompt)} tokens but the model's context is {max_length}; "
-            "shorten it or start a new conversation"
+def room_of(row: Row, block: int | None) -> int:
+    """Tokens a row may commit before it ends or has to wait for the others."""
+    if row.reason is not None:
+        return 0
+    return row.room if block is None else min(row.room, block - len(row.pending) + 1)
+
+
+def paced(pacer: Pacer, rows: Sequence[Row], block: int | None, sequences: int) -> dict[int, int]:
+    """Masks of the rows that leave their number to the pacer."""
+    wishes, width = [], 1
+    for row in rows:
+        real, masks = len(row.pending), row.masks(room_of(row, block))
+        if row.paced:
+            wishes.append(Wish(row.number, row.settings.tau, real, masks))
+        else:
+            width = max(width, real + masks)
+    return pacer.masks(wishes, width, sequences)
+
+
+def let_leave(session: Session, active: list[Row], forward: int) -> Iterator[Event]:
+    """Free the places of the rows that have ended; the last ones move up."""
+    for place in reversed(range(len(active))):
+        if active[place].reason is not None:
+            yield Left(active[place].number, forward)
+            session.leave(place)
+            active[place] = active[-1]
+            active.pop()
+
+
+def let_enter(
+    session: Session, active: list[Row], waiting: deque[Row], forward: int, caching: Caching
+) -> Iterator[Event]:
+    """Give the free places to rows that wait, their prompts but the last token in the cache."""
+    entering: list[Row] = []
+    while waiting and len(active) + len(entering) < session.rows:
+        row = waiting.popleft()
+        if forward and row.told_to_stop:  # while it waited
+            row.reason = "stopped"
+            yield row.done
+        else:
+            entering.append(row)
+    if not entering:
+        return
+    for row in entering:
+        row.cached = 0 if caching.strategy == "none" else len(row.ids) - 1
+    reused = session.prefill([row.ids[: row.cached] for row in entering], first=len(active))
+    active += entering
+    for row, tokens in zip(entering, reused, strict=True):
+        yield Joined(row.number, forward + 1)
+        yield Prefill(row.number, row.cached - tokens, tokens)
+
+
+def extend(session: Session, active: Sequence[Row], forward: int) -> Extended:
+    """One forward that takes the finished block of every row into the cache, but its last token."""
+    fed = [
+        Fed(
+            row.pending[:-1],
+            range(row.cached, len(row.ids) - 1),
+            head=range(row.unread, len(row.pending) - 1),
         )
+        for row in active
+    ]
+    reads = readers(active, fed, session.forward(fed))
+    for row, read in zip(active, reads, strict=True):
+        row.look_back(read)
+        row.cached = len(row.ids) - 1
+    session.commit([range(len(one.ids)) for one in fed])
+    return Extended(tuple(row.number for row in active), forward, max(len(x.ids) for x in fed))
 
 
-def suppressed_ids(special: SpecialTokens) -> tuple[int, ...]:
-    """Ids that must never be emitted."""
-    return () if special.mask_id is None else (special.mask_id,)
+def readers(rows: Sequence[Row], fed: Sequence[Fed], logits: Sequence[torch.Tensor]) -> list[Read]:
+    """How each row reads its logits.
 
-
-def masks_for(settings: LiveSettings, config: DecodeConfig, room: int) -> int:
-    """The masks to be accepted by tau: one fewer than the slots to read, none in other modes.
-
-    room: tokens that may still be produced; a slot behind them would be wasted.
+    Those whose readings depend on nothing but logits are read all at once: a softmax over a
+    vocabulary is dear, row by row.
     """
-    return min(config.slots, room) - 1 if settings.mode == "tau" else 0
+    reads: list[Read] = [
+        partial(read_alone, row, lines) for row, lines in zip(rows, logits, strict=True)
+    ]
+    alike: dict[object, list[int]] = defaultdict(list)
+    for place, row in enumerate(rows):
+        if fed[place].head and not row.reader.looks_back:
+            alike[row.reader.way].append(place)
+    for places in alike.values():
+        if len(places) > 1:
+            keys = [
+                (rows[place].number, fed[place].positions[i] + 1)
+                for place in places
+                for i in fed[place].head
+            ]
+            together = torch.cat([logits[place] for place in places])
+            said = iter(rows[places[0]].reader.read_rows(together, [()] * len(keys), keys))
+            for place in places:
+                reads[place] = partial(pick, list(islice(said, len(fed[place].head))))
+    return reads
 
 
-def mask_token(special: SpecialTokens) -> int:
-    """The mask's id; MarsError where the model has none."""
-    if special.mask_id is None:
-        raise MarsError("this model has no mask token; name one with --mask-token or use mode one")
-    return special.mask_id
+def read_alone(
+    row: Row,
+    logits: torch.Tensor,
+    picked: slice,
+    history: Sequence[int],
+    known: Sequence[int],
+) -> list[Reading]:
+    """Read the picked rows of one sequence's logits."""
+    return row.reader.read_window(logits[picked], history, known, row=row.number)
 
 
-def accepted_slots(settings: LiveSettings, slots: Sequence[Reading]) -> int:
-    """How many of the slots the current mode accepts, before anything ends the run."""
-    if settings.mode != "tau":
-        return 1
-    return accepted_by_tau(
-        [slot.confidence for slot in slots], [slot.modal for slot in slots], settings.tau
-    )
-
-
-def drafts_kept(drafts: Sequence[Proposal], own: Sequence[Reading]) -> int:
-    """How many drafts are what AR says itself; own[i] is its choice behind the first i."""
-    agreed = takewhile(lambda pair: pair[0].token == pair[1].token, zip(drafts, own, strict=False))
-    return len(list(agreed))
-
-
-def judged(drafts: Sequence[Proposal], kept: int, *, rejected: bool) -> tuple[Draft, ...]:
-    """The record of what was fed as drafts: the first `kept` became text.
-
-    rejected: the one behind them was looked at; it was not where the text ended before it.
-    """
-    behind: Verdict = "rejected" if rejected else "unreached"
-
-    def verdict(place: int) -> Verdict:
-        return "kept" if place < kept else behind if place == kept else "unreached"
-
-    return tuple(
-        Draft(draft.token, draft.origin, draft.prob, verdict(place))
-        for place, draft in enumerate(drafts)
-    )
-
-
-def as_tokens(accepted: Sequence[Reading]) -> list[Committed]:
-    """Accepted slots as what they may become: the first is AR's own."""
-    return [Committed(r.token, "slot" if slot else "ar", slot) for slot, r in enumerate(accepted)]
-
-
-def take(
-    accepted: Sequence[Committed], special: SpecialTokens, stop: StopCheck | None
-) -> tuple[tuple[Committed, ...], Reason | None]:
-    """The accepted tokens up to the one that ends the run, and why it ends (None: it goes on)."""
-    for count, one in enumerate(accepted, 1):
-        if one.token in special.eos_ids:
-            return tuple(accepted[:count]), "eos"
-        if stop is not None and stop.push(one.token):
-            return tuple(accepted[:count]), "stop"
-    return tuple(accepted), None
-
-
-def limit_reached(
-    produced: int, total: int, config: DecodeConfig, session: Session
-) -> Reason | None:
-    """Why a sequence of `total` tokens, `produced` of them new, can grow no further, if so."""
-    if produced >= config.max_new_tokens:
-        return "length"
-    return "context" if total >= session.max_length else None
-
-
-def as_slots(readings: Sequence[Reading], committed: int) -> tuple[Slot, ...]:
-    """The record of a forward's slots; the first `committed` of them became text."""
-    return tuple(
-        Slot(i, r.token, r.prob, r.confidence, i < committed, r.alternatives)
-        for i, r in enumerate(readings)
-    )
+def pick(
+    readings: Sequence[Reading], picked: slice, history: Sequence[int], known: Sequence[int]
+) -> list[Reading]:
+    """Those of the picked rows, which were read before."""
+    return list(readings[picked])

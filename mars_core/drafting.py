@@ -155,6 +155,15 @@ def cost_of(costs: Mapping[int, float], rows: int) -> float:
     return costs[below] + share * (costs[above] - costs[below])
 
 
+def per_row(costs: Mapping[int, Mapping[int, float]], sequences: int) -> dict[int, float]:
+    """One sequence's share of a forward of so many, by the rows each is fed.
+
+    costs: milliseconds by sequences (of the counts measured the next larger one is taken) and rows.
+    """
+    measured = min((n for n in costs if n >= sequences), default=max(costs))
+    return {rows: ms / measured for rows, ms in costs[measured].items()}
+
+
 def slope_of(costs: Mapping[int, float]) -> float:
     """Milliseconds that one more row costs, over the whole table."""
     first, last = min(costs), max(costs)

@@ -9,28 +9,31 @@ from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from functools import partial
 from statistics import median
-from typing import Any
 
 from mars_core import trace
 from mars_core.about import describe_device, library_versions, model_facts
-from mars_core.cache import Session
+from mars_core.batch import batch_session, widest
+from mars_core.cache import Fed, Session
 from mars_core.chat import ChatTurn, encode_chat
 from mars_core.composition import ModelDrafter
-from mars_core.config import DecodeConfig, Mode
+from mars_core.config import Caching, DecodeConfig, Mode
 from mars_core.control import Control, LiveControl
-from mars_core.decode import check_prompt, decode, mask_token
+from mars_core.decode import CURSOR, decode, decode_batch
 from mars_core.errors import MarsError
-from mars_core.events import ControlChanged, Done, Drafted, Event, Prefill, Slot, Step
 from mars_core.models.hardware import synchronizer
 from mars_core.models.hush import quiet
 from mars_core.models.load import LoadedModel
+from mars_core.recorder import BatchRecorder, Recorder
+from mars_core.row import Request, check_prompt, mask_token
 from mars_core.stopwatch import Stopwatch
 from mars_core.text import Detokenizer, StopStrings, TokenText
 
-SHOWN_DIGITS = 6
 # of the table that verified decoding plans by
 COST_ROWS = (1, 4, 9, 16, 25)
 COST_REPEATS = 5
+# of the tables for batches, which cost more: sequences besides the batch itself, and repeats
+COST_BATCHES = (1, 4, 16, 64)
+BATCH_REPEATS = 3
 
 
 class Engine:
@@ -63,6 +66,7 @@ class Engine:
         self._turn = threading.Lock()
         self._warm: set[int] = set()
         self._costs: dict[int, float] = {}
+        self._batch_costs: dict[tuple[int, int], float] = {}
 
     def generate(
         self,
@@ -78,10 +82,72 @@ class Engine:
         ids, prompt = self.encode(messages, config)
         return self._run(ids, prompt, config, control or LiveControl(config))
 
+    def generate_batch(
+        self,
+        conversations: Sequence[Sequence[ChatTurn]],
+        config: DecodeConfig,
+        rows: int,
+        caching: Caching = CURSOR,
+        controls: Sequence[Control] | None = None,
+    ) -> Iterator[trace.AnyRecord]:
+        """Answer many conversations, `rows` at once; the trace of all.
+
+        controls: one for each conversation. Milliseconds are as in `generate`; the rows of a
+        forward share them. Raises MarsError for bad input, and for a cache that does not fit into
+        memory, at once.
+        """
+        asked = [self.encode(messages, config) for messages in conversations]
+        requests = [
+            Request(ids, config, controls[i] if controls else None, self._stop(config))
+            for i, (ids, _) in enumerate(asked)
+        ]
+        session = batch_session(self.loaded, requests, rows, caching)
+        return self._run_batch(session, requests, [prompt for _, prompt in asked], caching)
+
+    def _run_batch(
+        self,
+        session: Session,
+        requests: Sequence[Request],
+        prompts: Sequence[trace.Prompt],
+        caching: Caching,
+    ) -> Iterator[trace.AnyRecord]:
+        if not requests:
+            return
+        config = requests[0].config
+        with self._turn:
+            costs = self._warm_up_batch(config, session.rows)
+            yield batch_header(self.loaded, config, session, caching, costs)
+            recorder = BatchRecorder(self._tokens, self.loaded.tokenizer, prompts)
+            events = decode_batch(session, requests, self.loaded.special, caching, costs)
+            for event, ms in self.stopwatch.timed(events):
+                yield recorder.record(event, ms)
+
+    def _warm_up_batch(self, config: DecodeConfig, rows: int) -> dict[int, dict[int, float]] | None:
+        """Run a forward of such a batch once; what forwards cost, where that is asked for."""
+        paced = config.adaptive_masks and config.mode == "tau"
+        if not paced and not (config.adaptive and config.mode == "verified"):
+            forward_of(self.loaded, config.slots, rows)()
+            return None
+        widths = sorted({1, config.slots, widest(config)})
+        batches = [*(n for n in COST_BATCHES if n < rows), rows]
+        table: dict[int, dict[int, float]] = {}
+        for n in batches:
+            table[n] = {}
+            for width in widths:
+                if (n, width) not in self._batch_costs:
+                    ms = cost_of_forward(self.loaded, self.stopwatch, width, n, BATCH_REPEATS)
+                    self._batch_costs[n, width] = ms
+                table[n][width] = self._batch_costs[n, width]
+        return table
+
+    def _stop(self, config: DecodeConfig) -> StopStrings | None:
+        """A fresh watch for the stop strings, if there are any."""
+        return StopStrings(self.loaded.tokenizer, config.stop) if config.stop else None
+
     def forget(self) -> None:
         """Empty the KV cache, so that the next prompt is computed as if it were the first."""
         with self._turn:
-            self._session.rewind(0, 0)
+            self._session.forget()
 
     def encode(
         self, messages: Sequence[ChatTurn], config: DecodeConfig
@@ -101,7 +167,7 @@ class Engine:
     def _run(
         self, ids: list[int], prompt: trace.Prompt, config: DecodeConfig, control: Control
     ) -> Iterator[trace.AnyRecord]:
-        stop = StopStrings(self.loaded.tokenizer, config.stop) if config.stop else None
+        stop = self._stop(config)
         with self._turn:
             self.warm_up(config)
             recorder = Recorder(self._tokens, Detokenizer(self.loaded.tokenizer))
@@ -121,7 +187,7 @@ class Engine:
 
     def warm_up(self, config: DecodeConfig) -> None:
         """Run the forwards this configuration will run, once, so that none is timed cold."""
-        if config.mode == "verified" and not self._costs:
+        if (config.mode == "verified" or config.adaptive_masks) and not self._costs:
             self._costs = forward_costs(self.loaded, self.stopwatch)
         if config.slots not in self._warm:
             for width in (1, config.slots, 2 * config.slots):
@@ -132,152 +198,30 @@ class Engine:
             self._warm.add(config.slots)
 
 
-def forward_of(loaded: LoadedModel, rows: int) -> Callable[[], object]:
-    """A forward of so many rows, as far as the context goes, to be called again and again."""
-    session = Session(loaded.model, loaded.context_length)
+def forward_of(loaded: LoadedModel, rows: int, sequences: int = 1) -> Callable[[], object]:
+    """A forward of so many rows each, as far as the context goes, to be called again and again."""
     places = range(min(rows, loaded.context_length))
-    return partial(session.forward, [[0] * len(places)], [places], None, places)
+    session = Session(loaded.model, loaded.context_length, sequences, len(places))
+    fed = Fed([0] * len(places), places, head=places)
+    return partial(session.forward, [fed] * sequences)
+
+
+def cost_of_forward(
+    loaded: LoadedModel,
+    watch: Stopwatch,
+    rows: int,
+    sequences: int = 1,
+    repeats: int = COST_REPEATS,
+) -> float:
+    """Milliseconds of such a forward: the median of some, after one that does not count."""
+    forward = forward_of(loaded, rows, sequences)
+    forward()
+    return round(median(watch.run(forward) for _ in range(repeats)), 3)
 
 
 def forward_costs(loaded: LoadedModel, watch: Stopwatch) -> dict[int, float]:
     """Milliseconds of a forward by its rows, for whoever weighs rows against tokens."""
-    costs = {}
-    for rows in COST_ROWS:
-        forward = forward_of(loaded, rows)
-        forward()
-        costs[rows] = round(median(watch.run(forward) for _ in range(COST_REPEATS)), 3)
-    return costs
-
-
-class Recorder:
-    """Adds text and milliseconds to the events of one row, which makes them trace records."""
-
-    def __init__(self, tokens: TokenText, detokenizer: Detokenizer) -> None:
-        self._tokens = tokens
-        self._detokenizer = detokenizer
-        self._pieces: list[str] = []
-        self._prefill_ms = 0.0
-        self._decode_ms = 0.0
-
-    def record(self, event: Event, ms: float) -> trace.AnyRecord:
-        """The record of `event`, which took `ms` milliseconds."""
-        ms = round(ms, 3)
-        match event:
-            case Prefill():
-                self._prefill_ms += ms
-                return trace.PrefillRecord(
-                    type="prefill",
-                    row=event.row,
-                    tokens=event.tokens,
-                    reused=event.reused,
-                    ms=ms,
-                )
-            case Step():
-                self._decode_ms += ms
-                return self._step(event, ms)
-            case ControlChanged():
-                return trace.ControlRecord(
-                    type="control",
-                    row=event.row,
-                    forward=event.forward,
-                    mode=event.mode,
-                    tau=event.tau,
-                )
-            case Drafted():
-                self._decode_ms += ms
-                return trace.ForwardRecord(
-                    type="forward",
-                    role="draft",
-                    rows=(event.row,),
-                    forward=event.forward,
-                    fed=event.fed,
-                    ms=ms,
-                )
-            case Done():
-                return self._done(event)
-
-    def _step(self, step: Step, ms: float) -> trace.StepRecord:
-        label = self._tokens.label
-        return trace.StepRecord(
-            type="step",
-            row=step.row,
-            forward=step.forward,
-            mode=step.mode,
-            tau=step.tau,
-            fed=step.fed,
-            position=step.position,
-            ms=ms,
-            slots=tuple(map(self._slot, step.slots)),
-            tokens=tuple(
-                self._token(token.token, token.source, token.slot) for token in step.tokens
-            ),
-            **self._drafts(step),
-            hindsight=tuple(
-                trace.HindsightRecord(
-                    forward=h.forward,
-                    slot=h.slot,
-                    ar_token=h.ar_token,
-                    ar_text=label(h.ar_token),
-                    ar_prob=round(h.ar_prob, SHOWN_DIGITS),
-                )
-                for h in step.hindsight
-            ),
-        )
-
-    def _drafts(self, step: Step) -> dict[str, Any]:
-        """What there is to record where drafts were verified."""
-        if step.group is None:
-            return {}
-        drafts = tuple(
-            trace.DraftRecord(
-                id=draft.token,
-                text=self._tokens.label(draft.token),
-                verdict=draft.verdict,
-                origin=None
-                if draft.origin is None
-                else trace.Address(forward=draft.origin[0], slot=draft.origin[1]),
-                prob=draft.prob,
-            )
-            for draft in step.drafts
-        )
-        return {"drafts": drafts, "group": step.group}
-
-    def _slot(self, slot: Slot) -> trace.SlotRecord:
-        """Alternatives are for the eye and rounded; what is compared with tau is exact."""
-        label = self._tokens.label
-        return trace.SlotRecord(
-            slot=slot.slot,
-            id=slot.token,
-            text=label(slot.token),
-            prob=slot.prob,
-            confidence=slot.confidence,
-            accepted=slot.accepted,
-            alternatives=tuple(
-                trace.AlternativeRecord(id=i, text=label(i), prob=round(p, SHOWN_DIGITS))
-                for i, p in slot.alternatives
-            ),
-        )
-
-    def _token(self, token: int, source: trace.TokenSource, slot: int) -> trace.TokenRecord:
-        text = self._detokenizer.push(token)
-        self._pieces.append(text)
-        name = self._tokens.special(token)
-        named = {} if name is None else {"special": name}
-        return trace.TokenRecord(id=token, text=text, source=source, slot=slot, **named)
-
-    def _done(self, done: Done) -> trace.DoneRecord:
-        tail = self._detokenizer.flush()
-        return trace.DoneRecord(
-            type="done",
-            row=done.row,
-            reason=done.reason,
-            text="".join(self._pieces) + tail,
-            tail=tail,
-            tokens=done.tokens,
-            forwards=done.forwards,
-            prefill_ms=round(self._prefill_ms, 3),
-            decode_ms=round(self._decode_ms, 3),
-        )
+    return {rows: cost_of_forward(loaded, watch, rows) for rows in COST_ROWS}
 
 
 def check_same_tokens(loaded: LoadedModel, draft: LoadedModel) -> None:
@@ -290,7 +234,7 @@ def check_same_tokens(loaded: LoadedModel, draft: LoadedModel) -> None:
 
 def header(
     loaded: LoadedModel,
-    prompt: trace.Prompt,
+    prompt: trace.Prompt | None,
     config: DecodeConfig,
     costs: Mapping[int, float] | None = None,
     draft: LoadedModel | None = None,
@@ -311,4 +255,25 @@ def header(
         settings={**asdict(config), "stop": list(config.stop)},  # as JSON gives it back
         seed=config.seed,
         costs={str(rows): ms for rows, ms in costs.items()} if costs else None,
+    )
+
+
+def batch_header(
+    loaded: LoadedModel,
+    config: DecodeConfig,
+    session: Session,
+    caching: Caching,
+    costs: Mapping[int, Mapping[int, float]] | None,
+) -> trace.Header:
+    """The same of a batch; its prompts come with the rows."""
+    table = {f"{n}x{width}": ms for n, row in (costs or {}).items() for width, ms in row.items()}
+    about = {"rows": session.rows, "cache": caching.strategy, "cache_tokens": session.capacity}
+    if caching.strategy == "block":
+        about["cache_block"] = caching.cache_block
+    plain = header(loaded, None, config)
+    return plain.model_copy(
+        update={
+            "settings": {**plain.settings, **about, "cache_bytes": session.bytes},
+            "costs": table or None,
+        }
     )

@@ -110,6 +110,39 @@ class Drafted:
 
 
 @dataclass(frozen=True, slots=True)
+class Extended:
+    """A forward that only takes finished blocks into a block cache; fed: token rows of each."""
+
+    rows: tuple[int, ...]
+    forward: int
+    fed: int
+
+
+@dataclass(frozen=True, slots=True)
+class Joined:
+    """A row takes a place in the batch; `forward` is its first."""
+
+    row: int
+    forward: int
+
+
+@dataclass(frozen=True, slots=True)
+class Idle:
+    """A row waits during `forward`: it has filled its block, others have not (block cache)."""
+
+    row: int
+    forward: int
+
+
+@dataclass(frozen=True, slots=True)
+class Left:
+    """A row that has ended frees its place after `forward`."""
+
+    row: int
+    forward: int
+
+
+@dataclass(frozen=True, slots=True)
 class ControlChanged:
     """Mode or tau was moved while running; in force from `forward` on."""
 
@@ -129,4 +162,4 @@ class Done:
     forwards: int
 
 
-Event = Prefill | Step | Drafted | ControlChanged | Done
+Event = Prefill | Step | Drafted | Extended | Joined | Idle | Left | ControlChanged | Done

@@ -23,8 +23,14 @@ def reference_decode(
     config: DecodeConfig,
     special: SpecialTokens,
     taus: Sequence[float] = (),
+    row: int = 0,
+    cache_block: int | None = None,
 ) -> list[list[int]]:
-    """Tokens committed by each forward. `taus`: the threshold of each forward, else config's."""
+    """Tokens committed by each forward.
+
+    taus: the threshold of each forward, else config's. row: of a batch, for the noise.
+    cache_block: the window never crosses the end of a block of so many new tokens.
+    """
     ids = list(prompt)
     forwards: list[list[int]] = []
     masks = [special.mask_id] * config.block_size if config.mode == "tau" else []
@@ -33,8 +39,11 @@ def reference_decode(
         rows = model(torch.tensor([ids + masks])).logits[0, len(ids) - 1 :]
         slots = config.slots if masks else 1
         committed: list[int] = []
-        for row in rows[: min(slots, len(prompt) + config.max_new_tokens - len(ids))]:
-            token, sure = reference_choice(row, ids + committed, config, special)
+        room = len(prompt) + config.max_new_tokens - len(ids)
+        if cache_block is not None:
+            room = min(room, cache_block - (len(ids) - len(prompt)) % cache_block)
+        for logits in rows[: min(slots, room)]:
+            token, sure = reference_choice(logits, ids + committed, config, special, row)
             if committed and (tau >= 1 or not sure >= tau):
                 break
             committed.append(token)
@@ -84,9 +93,13 @@ def reference_composed(
 
 
 def reference_choice(
-    logits: torch.Tensor, history: Sequence[int], config: DecodeConfig, special: SpecialTokens
+    logits: torch.Tensor,
+    history: Sequence[int],
+    config: DecodeConfig,
+    special: SpecialTokens,
+    row: int = 0,
 ) -> tuple[int, float]:
-    """The choice after `history` from one row (vocabulary,), and its confidence.
+    """The choice after `history` from one line (vocabulary,), and its confidence.
 
     A draw that is not the most likely token has confidence -1: no mask slot may keep it.
     """
@@ -120,6 +133,6 @@ def reference_choice(
             break
         kept[token] = True
         mass += shaped[token].item()
-    noise = gumbel(config.seed, 0, len(history), len(shaped))
+    noise = gumbel(config.seed, row, len(history), len(shaped))
     draw = int((shaped.log().double() + noise).masked_fill(~kept, -torch.inf).argmax())
     return draw, sure if draw == best else -1.0

@@ -104,7 +104,7 @@ class Reader:
         predicted positions; behind them, each row's own choice is the history of the next.
         """
         keys = [(row, len(history) + i) for i in range(len(logits))]
-        if not self._looks_back:  # rows do not depend on each other
+        if not self.looks_back:  # rows do not depend on each other
             return self.read_rows(logits, [()] * len(logits), keys)
         seen = list(history)
         readings = []
@@ -114,8 +114,23 @@ class Reader:
         return readings
 
     @property
-    def _looks_back(self) -> bool:
+    def looks_back(self) -> bool:
+        """Whether a reading depends on the tokens before it, not on its logits alone."""
         return self.config.repetition_penalty != 1 or self.config.no_repeat_ngram_size > 0
+
+    @property
+    def way(self) -> tuple[object, ...]:
+        """All that its readings depend on: readers of the same way may read for each other."""
+        config = self.config
+        shape = (config.temperature, config.top_p, config.repetition_penalty)
+        return (
+            *shape,
+            config.no_repeat_ngram_size,
+            config.metric,
+            config.alternatives,
+            config.seed,
+            self.suppressed,
+        )
 
     def _scores(self, logits: torch.Tensor, histories: Sequence[Sequence[int]]) -> torch.Tensor:
         """Logits in at least float32 with the suppressed ids out and the penalties applied."""

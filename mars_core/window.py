@@ -14,6 +14,8 @@ from functools import lru_cache
 
 import torch
 
+from mars_core.cache import Fed
+
 
 @dataclass(frozen=True, slots=True)
 class Window:
@@ -56,6 +58,11 @@ class Window:
         if not any(self.groups[:-1]):
             return None
         return _visibility(len(self.pending), self.groups)
+
+    def fed(self, first: int = 0) -> Fed:
+        """What the model is given; logits are wanted from row `first` on."""
+        ids = self.ids
+        return Fed(ids, self.positions, self.visibility, range(first, len(ids)))
 
     def rows_of(self, group: int) -> slice:
         """Where the masks of a group are."""

@@ -6,7 +6,7 @@ from mars_core import trace
 from mars_core.cache import Session
 from mars_core.config import DecodeConfig, SpecialTokens
 from mars_core.decode import decode
-from mars_core.engine import Recorder
+from mars_core.recorder import Recorder
 from mars_core.text import Detokenizer, TokenText
 from tests import scripted
 from tests.tiny import tiny_tokenizer

@@ -28,18 +28,20 @@ class ScriptedModel:
         self.config = SimpleNamespace(num_hidden_layers=0, _attn_implementation="sdpa")
         self.calls: list[list[int]] = []
 
+    def get_decoder(self) -> ScriptedModel:
+        return self
+
+    def get_output_embeddings(self) -> Callable[[torch.Tensor], torch.Tensor]:
+        return lambda logits: logits
+
     def __call__(self, **kwargs: object) -> SimpleNamespace:
         return self.forward(**kwargs)
 
-    def forward(
-        self, input_ids, position_ids, attention_mask, logits_to_keep, use_cache, cache
-    ) -> SimpleNamespace:
+    def forward(self, input_ids, position_ids, attention_mask, use_cache, cache) -> SimpleNamespace:
         self.calls.append(input_ids[0].tolist())
         logits = torch.zeros(*input_ids.shape, self.vocab)
         for i, (ids, places) in enumerate(zip(input_ids, position_ids, strict=True)):
             for j, (token, place) in enumerate(zip(ids.tolist(), places.tolist(), strict=True)):
                 predicted, logit = self.script(place, token == MASK_ID)
                 logits[i, j, predicted] = logit
-        if isinstance(logits_to_keep, torch.Tensor):
-            logits = logits[:, logits_to_keep]
-        return SimpleNamespace(logits=logits)
+        return SimpleNamespace(last_hidden_state=logits)

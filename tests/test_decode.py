@@ -17,6 +17,7 @@ from mars_core.decode import decode, decode_batch
 from mars_core.errors import MarsError
 from mars_core.events import ControlChanged, Done, Prefill, Step
 from mars_core.reference import reference_decode
+from mars_core.row import Request
 from mars_core.text import StopStrings
 from tests import scripted
 from tests.tiny import MASK_ID, VOCAB, tiny_llama, tiny_qwen2, tiny_tokenizer
@@ -445,7 +446,7 @@ def test_every_row_of_a_batch_equals_its_own_run(name, lengths, penalty, ngram, 
     session = Session(model(name), CONTEXT, rows=len(prompts))
     rows = {row: [] for row in range(len(prompts))}
     dones = {}
-    for event in decode_batch(session, prompts, config, special):
+    for event in decode_batch(session, [Request(p, config) for p in prompts], special):
         if isinstance(event, Step):
             assert event.row not in dones
             rows[event.row] += [token.token for token in event.tokens]
@@ -461,7 +462,7 @@ def test_a_batch_draws_as_its_rows_whatever_is_beside_them():
 
     def sampled(prompts):
         session = Session(model("llama, untied"), CONTEXT, rows=len(prompts))
-        events = list(decode_batch(session, prompts, config, SPECIAL))
+        events = list(decode_batch(session, [Request(p, config) for p in prompts], SPECIAL))
         return [
             [t.token for e in events if isinstance(e, Step) and e.row == row for t in e.tokens]
             for row in range(len(prompts))
@@ -478,7 +479,9 @@ def test_stop_ends_every_row_of_a_batch():
     session = Session(model("llama, untied"), CONTEXT, rows=2)
     config = DecodeConfig(mode="one", max_new_tokens=10)
     events = []
-    for event in decode_batch(session, [[7], [8, 9]], config, SPECIAL, control):
+    for event in decode_batch(
+        session, [Request(ids, config, control) for ids in ([7], [8, 9])], SPECIAL
+    ):
         events.append(event)
         control.stop()
     assert [(e.row, e.reason, e.tokens) for e in events if isinstance(e, Done)] == [

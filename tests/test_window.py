@@ -68,8 +68,7 @@ def test_a_group_is_a_forward_of_its_own(make, groups):
     session = Session(model, 64)
     session.prefill([prefix])
     found = window(groups, pending, drafts, start=len(prefix))
-    rows = range(len(found.ids))
-    logits = session.forward([found.ids], [found.positions], found.visibility, rows)[0]
+    logits = session.forward([found.fed()])[0]
     real = model(torch.tensor([[*prefix, *pending, *drafts]])).logits[0, len(prefix) :]
     assert (logits[: found.real] - real).abs().max() < 1e-12
     for group, masks in enumerate(groups):

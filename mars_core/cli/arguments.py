@@ -7,7 +7,16 @@ from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, get_args
 
-from mars_core.config import DecodeConfig, Device, DtypeName, Layout, Metric, Mode
+from mars_core.config import (
+    Caching,
+    DecodeConfig,
+    Device,
+    DtypeName,
+    Layout,
+    Metric,
+    Mode,
+    Strategy,
+)
 from mars_core.models import catalog
 
 if TYPE_CHECKING:
@@ -78,6 +87,11 @@ def add_greedy_arguments(parser: argparse.ArgumentParser) -> None:
     add("--tau", type=float, default=default.tau, help="acceptance threshold, 0 to 1 (%(default)s)")
     add("--block-size", type=int, default=default.block_size, help="mask slots B (%(default)s)")
     add("--use-last-mask", action="store_true", help="read the B-th mask too: up to B + 1 tokens")
+    add(
+        "--adaptive-masks",
+        action="store_true",
+        help="mode tau: feed only masks that are worth their time here",
+    )
     add_draft_arguments(parser)
     add("--metric", choices=get_args(Metric), default=default.metric, help="confidence metric")
     add("--max-new-tokens", type=int, default=default.max_new_tokens, help="(%(default)s)")
@@ -107,6 +121,25 @@ def add_draft_arguments(parser: argparse.ArgumentParser, *, adaptive: bool = Tru
             action="store_false",
             help="mode verified: feed all drafts and masks, whatever rows cost here",
         )
+
+
+def add_caching_arguments(parser: argparse.ArgumentParser) -> None:
+    """How many rows at once, and what of them is cached."""
+    default, add = Caching(), parser.add_argument
+    add("--rows", type=int, default=8, help="sequences decoded at once (%(default)s)")
+    add(
+        "--cache",
+        dest="strategy",
+        choices=get_args(Strategy),
+        default=default.strategy,
+        help="cursor: each row at its own pace; block: the paper's, in step; none (%(default)s)",
+    )
+    add(
+        "--cache-block",
+        type=int,
+        default=default.cache_block,
+        help="tokens of a block of the block cache, B_cache (%(default)s)",
+    )
 
 
 def add_decode_arguments(parser: argparse.ArgumentParser) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
-from mars_core.answers import Answer, answer_batch, answer_with, batches_by_length, encode_all
+from mars_core.answers import Answer, answer_batch, answer_with, encode_all, longest_first
 from mars_core.cache import Session
 from mars_core.chat import ChatTurn
 from mars_core.config import DecodeConfig
@@ -32,9 +32,9 @@ def in_batches(loaded: LoadedModel, config: DecodeConfig, batch_size: int) -> An
 
     def answer(conversations: Sequence[Conversation]) -> Iterator[tuple[int, Answer]]:
         prompts = encode_all(loaded, conversations)
-        for batch in batches_by_length(prompts, batch_size):
-            answers = answer_batch(loaded, [prompts[i] for i in batch], config)
-            yield from zip(batch, answers, strict=True)
+        order = longest_first(prompts)
+        answers = answer_batch(loaded, [prompts[i] for i in order], config, batch_size)
+        yield from zip(order, answers, strict=True)
 
     return answer
 

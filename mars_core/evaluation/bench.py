@@ -14,7 +14,7 @@ from typing import TypeVar
 
 from mars_core.about import describe_device, library_versions
 from mars_core.baselines import transformers_generate
-from mars_core.cache import Session
+from mars_core.cache import Fed, Session
 from mars_core.chat import Turn, encode_chat
 from mars_core.config import DecodeConfig, SpecialTokens
 from mars_core.decode import decode
@@ -111,7 +111,7 @@ def time_forwards(loaded: LoadedModel, repeats: int) -> dict[int, Timing]:
 
     def forward(rows: int) -> None:
         places = range(CACHED_TOKENS, CACHED_TOKENS + rows)
-        session.forward([[i % 100 for i in places]], [places], None, head_rows=range(rows))
+        session.forward([Fed([i % 100 for i in places], places, head=range(rows))])
 
     times = interleave(loaded, {rows: partial(forward, rows) for rows in ROWS}, repeats)
     return {rows: summary(samples) for rows, samples in times.items()}

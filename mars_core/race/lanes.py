@@ -10,11 +10,12 @@ from mars_core.baselines import watched_generate
 from mars_core.chat import ChatTurn
 from mars_core.config import DecodeConfig, Mode
 from mars_core.control import Control, LiveSettings
-from mars_core.engine import Engine, Recorder, header
+from mars_core.engine import Engine, header
 from mars_core.errors import MarsError
 from mars_core.race.measure import Entrant, race
 from mars_core.race.records import AnyRaceRecord
 from mars_core.race.settings import LaneName, RaceConfig
+from mars_core.recorder import Recorder
 from mars_core.text import Detokenizer, TokenText
 
 LOOKUP_TOKENS = 10  # candidates per forward, what transformers' own documentation uses

@@ -1,10 +1,10 @@
 """`mars distill`: a model's own answers to a file of prompts, as training data.
 
-Prompts of similar length are answered together by the batched one-token loop. Batches are made
-from the whole prompt file and come in a shuffled order, both the same in every run: an
-interrupted run goes on with the batches that are missing, and what there is so far is a fair
-sample. Several processes (one thread each) take whole batches; their answers are written in the
-order one process would have written them.
+Prompts of similar length are answered together by the batched one-token loop, which takes the next
+in as soon as one is answered. Portions of them are made from the whole prompt file and come in a
+shuffled order, both the same in every run: an interrupted run goes on with the portions that are
+missing, and what there is so far is a fair sample. Several processes (one thread each) take whole
+portions; their answers are written in the order one process would have written them.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ from mars_core.about import conditions
 from mars_core.answers import Answer, answer_batch, encode_all
 from mars_core.chat import Turn
 from mars_core.config import MAX_SEED, DecodeConfig, Device, DtypeName, check_range
-from mars_core.decode import check_prompt
 from mars_core.errors import MarsError
 from mars_core.models.load import LoadedModel, load
 from mars_core.models.progress import Progress, silent
 from mars_core.models.words import expanded
+from mars_core.row import check_prompt
 from mars_core.training.answer_file import AnswerFile, Tally
 from mars_core.training.checkpoint import alone
 from mars_core.training.prompt_file import Task, read_tasks
@@ -52,6 +52,9 @@ ANSWER_SETTINGS = (
     "seed",
 )
 MAX_AUTO_PROCESSES = 8
+# A portion is so many batches at most, and a large file has so many portions at least: at the end
+# of one the batch runs dry, but processes share them, and a run that stops loses those under way.
+MAX_BATCHES, MIN_PORTIONS = 3, 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,8 +64,8 @@ class DistillConfig:
     prompts: see `prompt_file`. out: a `.jsonl` file, see `answer_file`. system: the system prompt
     of prompts without one (None: the chat template's own). decode: limits, sampling, repetition
     penalty; answers are always produced one token per forward. batch_size: conversations answered
-    together. processes: on a CPU, each with one thread; 0 takes one per core, up to 8. limit: stop
-    after about so many prompts. minutes: stop after so long, with the batches that are done.
+    at once. processes: on a CPU, each with one thread; 0 takes one per core, up to 8. limit: stop
+    after about so many prompts. minutes: stop after so long, with the portions that are done.
     """
 
     prompts: Path
@@ -119,16 +122,16 @@ def distill(
 ) -> DistillState:
     """Answer every prompt that has no answer in `config.out` yet.
 
-    report: called after every batch. Raises MarsError for bad input, with all answers so far kept.
+    report: called after every portion. Raises MarsError for bad input; answers so far are kept.
     """
     tasks, duplicates = read_tasks(config.prompts, config.system)
     loaded = load_model(config, progress)
-    batches = plan(loaded, tasks, config)
+    portions = plan(loaded, tasks, config)
     about = {**origin(loaded, config), "duplicates": duplicates}
     out = expanded(config.out)
     with alone(out.parent, f".{out.name}.lock"):
         output = AnswerFile(out, about)
-        todo = unanswered(batches, output.done, config.limit)
+        todo = unanswered(portions, output.done, config.limit)
         processes = choose_processes(config, loaded, len(todo))
         start = time.perf_counter()
         before = output.tally.tokens
@@ -138,7 +141,8 @@ def distill(
             return DistillState(len(tasks), output.tally.tokens - before, seconds, output.tally)
 
         if processes == 1:
-            answered = (answer_tasks(loaded, batch, config.decode) for batch in todo)
+            given = (config.decode, config.batch_size)
+            answered = (answer_tasks(loaded, portion, *given) for portion in todo)
         else:
             answered = in_processes(config, loaded.dtype_name, processes, todo)
             del loaded  # the workers have their own
@@ -176,77 +180,77 @@ def origin(loaded: LoadedModel, config: DistillConfig) -> dict[str, Any]:
 
 
 @dataclass(frozen=True, slots=True)
-class Batch:
+class Portion:
     """Tasks that are answered together. number: its place in the plan, for the sampling seed."""
 
     number: int
     tasks: tuple[Task, ...]
 
 
-def plan(loaded: LoadedModel, tasks: Sequence[Task], config: DistillConfig) -> list[Batch]:
-    """All tasks in batches of as many turns and similar length, in a shuffled order.
+def plan(loaded: LoadedModel, tasks: Sequence[Task], config: DistillConfig) -> list[Portion]:
+    """All tasks in portions of as many turns and similar length, in a shuffled order.
 
     Raises MarsError, naming the line, for a prompt that does not fit into the model.
     """
     lengths: dict[str, int] = {}
     for task in tasks:
         try:
-            (ids,) = encode_all(loaded, [first_turn(task)])
+            (ids,) = encode_all(loaded, [task.first])
             check_prompt(ids, loaded.context_length)
         except MarsError as error:
             raise MarsError(f"{config.prompts.name}, line {task.line}: {error}") from None
         lengths[task.key] = len(ids)
+    batches = len(tasks) // MIN_PORTIONS // config.batch_size
+    size = config.batch_size * max(1, min(MAX_BATCHES, batches))
     order = sorted(tasks, key=lambda task: (len(task.turns), lengths[task.key], task.key))
     groups: list[list[Task]] = []
     for task in order:
         last = groups[-1] if groups else []
-        if not last or len(last) == config.batch_size or len(last[0].turns) != len(task.turns):
+        if not last or len(last) == size or len(last[0].turns) != len(task.turns):
             groups.append([])
         groups[-1].append(task)
     random.Random(config.decode.seed).shuffle(groups)
-    return [Batch(number, tuple(group)) for number, group in enumerate(groups)]
+    return [Portion(number, tuple(group)) for number, group in enumerate(groups)]
 
 
-def first_turn(task: Task) -> list[Turn]:
-    return [*task.opening, Turn(role="user", content=task.turns[0])]
-
-
-def unanswered(batches: Sequence[Batch], done: set[str], limit: int | None) -> list[Batch]:
-    """What is left of each batch; no further batch once `limit` prompts are answered."""
-    left: list[Batch] = []
+def unanswered(portions: Sequence[Portion], done: set[str], limit: int | None) -> list[Portion]:
+    """What is left of each portion; no further portion once `limit` prompts are answered."""
+    left: list[Portion] = []
     planned = 0
-    for batch in batches:
+    for portion in portions:
         if limit is not None and planned >= limit:
             break
-        planned += len(batch.tasks)
-        if rest := tuple(task for task in batch.tasks if task.key not in done):
-            left.append(replace(batch, tasks=rest))
+        planned += len(portion.tasks)
+        if rest := tuple(task for task in portion.tasks if task.key not in done):
+            left.append(replace(portion, tasks=rest))
     return left
 
 
-def choose_processes(config: DistillConfig, loaded: LoadedModel, batches: int) -> int:
+def choose_processes(config: DistillConfig, loaded: LoadedModel, portions: int) -> int:
     """How many processes: as asked for, else one per core; one on a device that is shared."""
     if loaded.device.type != "cpu":
         return 1
     # torch counts the physical cores that this process may use; each worker needs over 1 GB
     wanted = config.processes or min(torch.get_num_threads(), MAX_AUTO_PROCESSES)
-    return max(1, min(wanted, batches))
+    return max(1, min(wanted, portions))
 
 
-def answer_tasks(loaded: LoadedModel, batch: Batch, config: DecodeConfig) -> list[dict[str, Any]]:
-    """Answer a batch, turn by turn; its rows, in the order of its tasks.
+def answer_tasks(
+    loaded: LoadedModel, portion: Portion, config: DecodeConfig, rows: int
+) -> list[dict[str, Any]]:
+    """Answer a portion, `rows` conversations at once, turn by turn; its rows in their order.
 
     A conversation with an answer that loops or is empty ends there, with `dropped` saying why.
     """
-    dialogues = [Dialogue(task, list(task.opening)) for task in batch.tasks]
-    for number in range(len(batch.tasks[0].turns)):
+    dialogues = [Dialogue(task, list(task.opening)) for task in portion.tasks]
+    for number in range(len(portion.tasks[0].turns)):
         active = [dialogue for dialogue in dialogues if dialogue.ask(number, loaded)]
         if not active:
             break
-        # other noise for every batch and turn, the same in every run
-        seed = (config.seed + 1_000_003 * batch.number + 7919 * number) % (MAX_SEED + 1)
+        # other noise for every portion and turn, the same in every run
+        seed = (config.seed + 1_000_003 * portion.number + 7919 * number) % (MAX_SEED + 1)
         prompts = encode_all(loaded, [dialogue.messages for dialogue in active])
-        answers = answer_batch(loaded, prompts, replace(config, seed=seed))
+        answers = answer_batch(loaded, prompts, replace(config, seed=seed), rows)
         for dialogue, answer in zip(active, answers, strict=True):
             dialogue.take(answer)
     return [dialogue.row() for dialogue in dialogues]
@@ -331,15 +335,15 @@ def end_with_parent() -> None:
         os._exit(1)
 
 
-def work(batch: Batch, config: DecodeConfig) -> list[dict[str, Any]]:
+def work(portion: Portion, config: DecodeConfig, rows: int) -> list[dict[str, Any]]:
     assert _worker is not None
-    return answer_tasks(_worker, batch, config)
+    return answer_tasks(_worker, portion, config, rows)
 
 
 def in_processes(
-    config: DistillConfig, dtype: str, processes: int, todo: Sequence[Batch]
+    config: DistillConfig, dtype: str, processes: int, todo: Sequence[Portion]
 ) -> Generator[list[dict[str, Any]], None, None]:
-    """The rows of every batch, in order, worked out by several processes with one thread each.
+    """The rows of every portion, in order, worked out by several processes with one thread each.
 
     dtype: the number format, decided once for all of them.
     """
@@ -349,15 +353,16 @@ def in_processes(
         processes, multiprocessing.get_context("spawn"), start_worker, (config,)
     )
     try:
-        for future in [pool.submit(work, batch, config.decode) for batch in todo]:
+        given = (config.decode, config.batch_size)
+        for future in [pool.submit(work, portion, *given) for portion in todo]:
             yield future.result()
     except BrokenProcessPool:
         raise MarsError(
             "a worker process died, perhaps for lack of memory; the answers so far are kept: "
-            "go on with fewer --processes or a smaller --batch-size"
+            "go on with fewer --processes or a smaller --portion-size"
         ) from None
     except BaseException:
-        # nobody waits for the batches that are being worked on
+        # nobody waits for the portions that are being worked on
         for worker in set(multiprocessing.active_children()) - others:
             worker.terminate()
         raise

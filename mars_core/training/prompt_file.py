@@ -46,6 +46,11 @@ class Task:
     line: int = 0
 
     @property
+    def first(self) -> list[Turn]:
+        """The conversation up to its first open turn."""
+        return [*self.opening, Turn(role="user", content=self.turns[0])]
+
+    @property
     def key(self) -> str:
         """Names what is asked; the same for questions that differ in case and white space only."""
         parts = [f"{m.role}:{m.content}" for m in self.opening]

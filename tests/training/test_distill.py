@@ -12,7 +12,7 @@ from functools import cache
 
 import pytest
 
-from mars_core.answers import Answer, answer_batch, batches_by_length, encode_all
+from mars_core.answers import Answer, answer_batch, encode_all, longest_first
 from mars_core.config import DecodeConfig
 from mars_core.engine import Engine
 from mars_core.errors import MarsError
@@ -89,17 +89,16 @@ def test_a_batch_answers_as_each_alone(folder):
     special = replace(model.special, eos_ids=frozenset({token}))
     model = replace(model, special=special)
     single = [alone(model, c, config) for c in conversations]
-    answers = answer_batch(model, encode_all(model, conversations), config)
+    answers = answer_batch(model, encode_all(model, conversations), config, rows=4)
     expected = [(d.text.rstrip(REPLACEMENT), d.tokens, d.reason == "eos") for d in single]
     assert [(a.text.rstrip(REPLACEMENT), a.tokens, a.finished) for a in answers] == expected
     assert {a.finished for a in answers} == {True, False}
     assert all(a.tokens == a.forwards for a in answers)
 
 
-def test_batches_hold_every_prompt_once_the_longest_first():
+def test_every_prompt_once_the_longest_first():
     prompts = [[0] * n for n in (3, 9, 1, 9, 4)]
-    batches = list(batches_by_length(prompts, 2))
-    assert batches == [[1, 3], [4, 0], [2]]
+    assert longest_first(prompts) == [1, 3, 4, 0, 2]
 
 
 def test_rows_hold_the_models_own_answers(folder, tmp_path):

@@ -1,0 +1,91 @@
+"""Figures of a batch, from its trace alone. No torch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from mars_core import trace
+from mars_core.errors import MarsError
+
+
+@dataclass(frozen=True, slots=True)
+class BatchFigures:
+    """What a batch did.
+
+    rows: sequences answered. places: how many at once. tokens, forwards: of all; a forward for
+    many rows is one. parts: forwards times the rows that took part in each. idle: share of the
+    time that places which were taken waited for others (0 to 1). prefill_ms, decode_ms: of all.
+    """
+
+    rows: int
+    places: int
+    tokens: int
+    forwards: int
+    parts: int
+    idle: float
+    prefill_ms: float
+    decode_ms: float
+
+    @property
+    def per_forward(self) -> float:
+        """Tokens of a row per forward it took part in; 1 is AR."""
+        return self.tokens / self.parts if self.parts else 0.0
+
+    @property
+    def per_second(self) -> float:
+        """Tokens of all rows per second, prefill included."""
+        ms = self.prefill_ms + self.decode_ms
+        return 1000 * self.tokens / ms if ms else 0.0
+
+    @property
+    def line(self) -> str:
+        """For a terminal."""
+        return (
+            f"{self.rows} prompts, {self.places} at once: {self.tokens} tokens in {self.forwards} "
+            f"forwards, {self.per_forward:.2f} per forward and row, {self.per_second:.1f} tok/s "
+            f"with prefill, places idle {self.idle:.0%} of the time"
+        )
+
+
+def batch_figures(records: Iterable[trace.AnyRecord]) -> BatchFigures:
+    """The figures of a whole trace. Raises MarsError where there is no batch in it."""
+    ms: dict[int, float] = {}  # of each forward
+    busy: dict[int, int] = {}  # rows that took part in it
+    tokens, prefill_ms = 0, 0.0
+    joined: dict[int, int] = {}
+    left: dict[int, int] = {}
+    for record in records:
+        match record:
+            case trace.PrefillRecord():
+                prefill_ms += record.ms
+            case trace.StepRecord():
+                ms[record.forward] = record.ms
+                busy[record.forward] = busy.get(record.forward, 0) + 1
+                tokens += len(record.tokens)
+            case trace.ForwardRecord(role="extend"):
+                ms[record.forward] = record.ms
+                busy[record.forward] = len(record.rows)
+            case trace.JoinRecord():
+                joined[record.row] = record.forward
+            case trace.LeaveRecord():
+                left[record.row] = record.forward
+    if not joined:
+        raise MarsError("this trace is not one of a batch")
+    last = max(ms, default=0)
+    taken = dict.fromkeys(ms, 0)
+    for row, first in joined.items():
+        for forward in range(first, left.get(row, last) + 1):
+            taken[forward] += 1
+    held = sum(ms[forward] * taken[forward] for forward in ms)
+    used = sum(ms[forward] * busy[forward] for forward in ms)
+    return BatchFigures(
+        rows=len(joined),
+        places=max(taken.values(), default=0),
+        tokens=tokens,
+        forwards=len(ms),
+        parts=sum(busy.values()),
+        idle=1 - used / held if held else 0.0,
+        prefill_ms=prefill_ms,
+        decode_ms=sum(ms.values()),
+    )
