@@ -16,6 +16,7 @@ class BatchFigures:
     rows: sequences answered. places: how many at once. tokens, forwards: of all; a forward for
     many rows is one. parts: forwards times the rows that took part in each. idle: share of the
     time that places which were taken waited for others (0 to 1). prefill_ms, decode_ms: of all.
+    seen, agreed: tokens from masks of which AR's own choice is known, and those that are it.
     """
 
     rows: int
@@ -26,6 +27,8 @@ class BatchFigures:
     idle: float
     prefill_ms: float
     decode_ms: float
+    seen: int
+    agreed: int
 
     @property
     def per_forward(self) -> float:
@@ -55,6 +58,8 @@ def batch_figures(records: Iterable[trace.AnyRecord]) -> BatchFigures:
     tokens, prefill_ms = 0, 0.0
     joined: dict[int, int] = {}
     left: dict[int, int] = {}
+    said: dict[tuple[int, int, int], int] = {}  # by row, forward and slot
+    agreed: list[bool] = []
     for record in records:
         match record:
             case trace.PrefillRecord():
@@ -63,6 +68,14 @@ def batch_figures(records: Iterable[trace.AnyRecord]) -> BatchFigures:
                 ms[record.forward] = record.ms
                 busy[record.forward] = busy.get(record.forward, 0) + 1
                 tokens += len(record.tokens)
+                said |= {
+                    (record.row, record.forward, token.slot): token.id
+                    for token in record.tokens
+                    if token.source == "slot"
+                }
+                agreed += [
+                    said[record.row, h.forward, h.slot] == h.ar_token for h in record.hindsight
+                ]
             case trace.ForwardRecord(role="extend"):
                 ms[record.forward] = record.ms
                 busy[record.forward] = len(record.rows)
@@ -88,4 +101,6 @@ def batch_figures(records: Iterable[trace.AnyRecord]) -> BatchFigures:
         idle=1 - used / held if held else 0.0,
         prefill_ms=prefill_ms,
         decode_ms=sum(ms.values()),
+        seen=len(agreed),
+        agreed=sum(agreed),
     )

@@ -42,6 +42,10 @@ class Races(Protocol):
 
     def race(self, messages: Sequence[Message], config: Any, control: Control) -> Iterator[Any]: ...
 
+    def batches(
+        self, conversations: Sequence[Sequence[Message]], config: Any, control: Control
+    ) -> Iterator[Any]: ...
+
 
 class ModelThread:
     """Does what it is given, one thing after the other; ends with the program, also in mid-work."""
@@ -87,6 +91,12 @@ class ThreadedEngine:
     def race(self, messages: Sequence[Message], config: Any, control: Control) -> Iterator[Any]:
         """As `Racer.race`, likewise."""
         return self._read(self._racer.race(messages, config, control))
+
+    def batches(
+        self, conversations: Sequence[Sequence[Message]], config: Any, control: Control
+    ) -> Iterator[Any]:
+        """As `Racer.batches`, likewise."""
+        return self._read(self._racer.batches(conversations, config, control))
 
     def _read(self, records: Iterator[T]) -> Iterator[T]:
         def close() -> None:

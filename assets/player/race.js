@@ -28,7 +28,7 @@ const createRace = (root, { server = null, still = false } = {}) => {
     strip.unload();
     ui.facts.replaceChildren();
     [records, lanes, header, lane, verdict] = [[], [], null, null, null];
-    root.dataset.drafted = 0;
+    Object.assign(root.dataset, { drafted: 0, batch: "off" });
     ui.lanes.replaceChildren();
     ui.verdict.replaceChildren();
     ui.notice.textContent = "";
@@ -39,7 +39,8 @@ const createRace = (root, { server = null, still = false } = {}) => {
     race(record) {
       clear();
       header = record;
-      lanes = record.lanes.map(createLane);
+      lanes = record.lanes.map(record.batch ? createRows : createLane);
+      root.dataset.batch = record.batch ? "on" : "off";
       ui.lanes.append(...lanes.map(({ node }) => node));
       setState("running");
     },
@@ -71,13 +72,17 @@ const createRace = (root, { server = null, still = false } = {}) => {
     }
     const last = records.at(-1);
     const first = records.find(({ type }) => type === "header");
-    ui.question.textContent = first?.prompt?.messages.at(-1)?.content ?? "";
+    ui.question.textContent = header.batch
+      ? `${plural(header.batch.prompts, "prompt")}, ${header.batch.rows} at once`
+      : first?.prompt?.messages.at(-1)?.content ?? "";
     if (first && !ui.facts.hasChildNodes()) ui.facts.append(factsOf(first, header));
     if (last.type === "verdict" || last.reason === "stopped") finish();
   }
 
   function finish() {
     strip.load(lanes.map((one) => one.close()));
+    const longest = Math.max(0, ...lanes.map(({ timeline }) => timeline.end));
+    for (const one of lanes) one.scaleTo?.(longest);
     const words = verdict
       ? "Side by side, as fast as they were."
       : "Stopped before two lanes were measured: there is no verdict.";
@@ -142,7 +147,7 @@ const raceFrame = (root, strip, menu, press) => {
   const lanes = make("div", "mars-lanes");
   const bar = make("div", "mars-bar", status, button("Save race", "mars-save-race", press.save), menu);
   const card = make("div", "mars-card", notice, tools, emptyRace(), make("div", "mars-raced", question),
-    lanes, strip, bar);
+    batchLegend(), lanes, strip, bar);
   const verdict = make("div", "mars-verdicts");
   root.classList.add("mars", "mars-race");
   const facts = make("div");

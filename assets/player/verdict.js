@@ -7,6 +7,7 @@ const VERDICT_COLUMNS = [
   ["forwards", ({ forwards }) => forwards],
   ["tokens/forward", ({ tokens_per_forward: rate }) => rate.toFixed(2)],
   ["ms/forward", ({ ms_per_forward: ms }) => ms.toFixed(1)],
+  ["idle", ({ idle }) => `${(100 * idle).toFixed(0)} %`, ({ batch }) => batch],
   ["AR agrees", ({ agreement }) => (agreement === null ? "–" : `${(100 * agreement).toFixed(1)} %`)],
   ["prefill ms", ({ prefill_ms: ms }) => ms.toFixed(0)],
 ];
@@ -27,11 +28,12 @@ const partingLines = (names, { lane, parts }) => {
 };
 
 // The card of a `verdict` record; header: the `race` record.
-const verdictCard = ({ lanes: infos }, { lanes, repeats }) => {
-  const names = infos.map(({ name }) => name);
-  const head = make("tr", "", make("td", ""), ...VERDICT_COLUMNS.map(([label]) => make("th", "", label)));
+const verdictCard = (header, { lanes, repeats }) => {
+  const names = header.lanes.map(({ name }) => name);
+  const columns = VERDICT_COLUMNS.filter(([, , wanted]) => !wanted || wanted(header));
+  const head = make("tr", "", make("td", ""), ...columns.map(([label]) => make("th", "", label)));
   const rows = lanes.map((result) => {
-    const cells = VERDICT_COLUMNS.map(([, value]) => make("td", "", String(value(result, repeats))));
+    const cells = columns.map(([, value]) => make("td", "", String(value(result, repeats))));
     return make("tr", "", make("th", "", names[result.lane]), ...cells);
   });
   const table = make("table", "", make("thead", "", head), make("tbody", "", ...rows));

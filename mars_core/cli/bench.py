@@ -1,4 +1,4 @@
-"""`mars bench` and `mars bench-page`: what forwards and the page cost."""
+"""`mars bench`, `bench-batch`, `bench-page`: what forwards, batches and the page cost."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ from mars_core.cli.arguments import (
     threaded_engine,
 )
 from mars_core.cli.evaluate import report_count, show
-from mars_core.evaluation.settings import SetName, SpeedConfig
+from mars_core.config import Strategy
+from mars_core.evaluation.settings import BatchConfig, SetName, SpeedConfig
 
 
 def add_commands(commands: Commands) -> None:
@@ -31,6 +32,14 @@ def add_commands(commands: Commands) -> None:
     add_prompts(bench, SpeedConfig())
     bench.add_argument("--json", action="store_true", help="print JSON instead of tables")
     bench.set_defaults(run=run_bench)
+
+    batch = commands.add_parser(
+        "bench-batch", help="time batches: caches against each other and AR", allow_abbrev=False
+    )
+    add_model_arguments(batch)
+    add_batches(batch, BatchConfig())
+    batch.add_argument("--json", action="store_true", help="print JSON instead of a table")
+    batch.set_defaults(run=run_bench_batch)
 
     page = commands.add_parser(
         "bench-page", help="time decoding through the page against headless", allow_abbrev=False
@@ -56,6 +65,34 @@ def add_prompts(parser: argparse.ArgumentParser, default: SpeedConfig) -> None:
     add("--block-size", type=int, default=default.block_size, help="mask slots B (%(default)s)")
     add("--use-last-mask", action="store_true", help="read the B-th mask too")
     add_draft_arguments(parser)
+
+
+def add_batches(parser: argparse.ArgumentParser, default: BatchConfig) -> None:
+    """What is answered, how many at once, and with which caches."""
+    add = parser.add_argument
+    add("--set", choices=get_args(SetName), default=default.set, help="(%(default)s)")
+    add("--limit", type=int, default=default.limit, help="prompts (%(default)s)")
+    sizes, blocks = (" ".join(map(str, x)) for x in (default.batch_sizes, default.cache_blocks))
+    add("--batch-sizes", nargs="+", type=int, default=default.batch_sizes, help=f"({sizes})")
+    add("--strategies", nargs="+", choices=get_args(Strategy), default=default.strategies)
+    add("--cache-blocks", nargs="+", type=int, default=default.cache_blocks, help=f"({blocks})")
+    add("--tau", type=float, default=default.tau, help="(%(default)s)")
+    add("--block-size", type=int, default=default.block_size, help="mask slots B (%(default)s)")
+    add("--use-last-mask", action="store_true", help="read the B-th mask too")
+    add_draft_arguments(parser, adaptive=False)
+    add("--max-new-tokens", type=int, default=default.max_new_tokens, help="(%(default)s)")
+    add("--repeats", type=int, default=default.repeats, help="interleaved repeats (%(default)s)")
+
+
+def run_bench_batch(args: argparse.Namespace) -> int:
+    """Measure and print a table, or JSON."""
+    config = settings_from(args, BatchConfig)
+    loaded = load_model(args)
+
+    from mars_core.evaluation.batches import measure, table
+
+    show(args, measure(loaded, config, report_count), table)
+    return 0
 
 
 def run_bench(args: argparse.Namespace) -> int:

@@ -1,4 +1,4 @@
-"""What `mars evaluate decoding` is told: checked where it is made. No torch."""
+"""What evaluations and benchmarks are told: checked where it is made. No torch."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from mars_core.config import DecodeConfig, Layout, check_choice, check_range
+from mars_core.config import Caching, DecodeConfig, Layout, Strategy, check_choice, check_range
 from mars_core.errors import MarsError
 
 SetName = Literal[
@@ -75,6 +75,61 @@ class DecodingConfig:
         )
         found = [replace(plain, tau=tau) for tau in dict.fromkeys((1.0, *self.taus))]
         return [*found, replace(plain, mode="verified")] if self.verified else found
+
+
+@dataclass(frozen=True, slots=True)
+class BatchConfig:
+    """What `mars bench-batch` answers, how many at once, and with which caches.
+
+    set, limit: as in DecodingConfig, `limit` prompts of one set. batch_sizes: sequences at once.
+    strategies, cache_blocks: see `Caching`; every block size is a way of its own. The others: as in
+    DecodeConfig.
+    """
+
+    set: SetName = "gsm8k-100"
+    limit: int = 32
+    batch_sizes: tuple[int, ...] = (1, 4, 8, 16)
+    strategies: tuple[Strategy, ...] = ("block", "cursor")
+    cache_blocks: tuple[int, ...] = (4, 8, 16, 32)
+    tau: float = 0.95
+    block_size: int = 4
+    use_last_mask: bool = False
+    drafts: int = 2
+    layout: Layout = "grouped"
+    max_new_tokens: int = 128
+    repeats: int = 3
+
+    def __post_init__(self) -> None:
+        check_prompts([self.set], self.limit)
+        check_range("repeats", self.repeats, 1, 10**6, whole=True)
+        for size in self.batch_sizes:
+            check_range("batch size", size, 1, 4096, whole=True)
+        for strategy in self.strategies:
+            for block in self.cache_blocks:
+                Caching(strategy, block)
+
+    def ways(self) -> dict[str, tuple[DecodeConfig, Caching]]:
+        """What is measured beside each other, by name; AR comes first."""
+        one = DecodeConfig(mode="one", max_new_tokens=self.max_new_tokens, alternatives=0)
+        tau = replace(
+            one,
+            mode="tau",
+            tau=self.tau,
+            block_size=self.block_size,
+            use_last_mask=self.use_last_mask,
+        )
+        found = {"AR, cursor": (one, Caching())}
+        if "none" in self.strategies:
+            found["tau, no cache"] = (tau, Caching("none"))
+        if "block" in self.strategies:
+            for block in self.cache_blocks:
+                found[f"tau, block {block}"] = (tau, Caching("block", block))
+        if "cursor" in self.strategies:
+            found["tau, cursor"] = (tau, Caching())
+            found["tau, cursor, paced"] = (replace(tau, adaptive_masks=True), Caching())
+            verified = replace(one, mode="verified", drafts=self.drafts, layout=self.layout)
+            found["verified, cursor"] = (verified, Caching())
+        return found
 
 
 @dataclass(frozen=True, slots=True)

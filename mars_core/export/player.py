@@ -9,7 +9,7 @@ from mars_core.paths import assets_dir
 PLAYER_FILES = (
     "dom.js", "text.js", "colours.js", "passes.js", "card.js", "run.js", "turns.js",
     "reader.js", "feed.js", "timeline.js", "strip.js", "capture.js", "save.js", "facts.js",
-    "plot.js", "chart.js", "frame.js", "player.js", "lane.js", "verdict.js", "race.js",
+    "plot.js", "chart.js", "frame.js", "player.js", "lane.js", "rows.js", "verdict.js", "race.js",
     "replay.js", "studio.js",
 )  # fmt: skip
 # what a page that only replays can do without

@@ -13,8 +13,8 @@ from mars_core.control import Control, LiveSettings
 from mars_core.engine import Engine, header
 from mars_core.errors import MarsError
 from mars_core.race.measure import Entrant, race
-from mars_core.race.records import AnyRaceRecord
-from mars_core.race.settings import LaneName, RaceConfig
+from mars_core.race.records import AnyRaceRecord, BatchInfo
+from mars_core.race.settings import BatchLaneName, BatchRaceConfig, LaneName, RaceConfig
 from mars_core.recorder import Recorder
 from mars_core.text import Detokenizer, TokenText
 
@@ -59,6 +59,32 @@ class Racer:
         entrants = [self._entrant(name, messages, config) for name in config.lanes]
         yield from race(entrants, config.repeats, control)
 
+    def batches(
+        self, conversations: Sequence[Sequence[ChatTurn]], config: BatchRaceConfig, control: Control
+    ) -> Iterator[AnyRaceRecord]:
+        """Race batches likewise: the same conversations with each cache."""
+        for messages in conversations:
+            for lane in config.lanes:
+                self._engine.encode(messages, batch_settings(lane, config))
+        return self._batches(conversations, config, control)
+
+    def _batches(
+        self, conversations: Sequence[Sequence[ChatTurn]], config: BatchRaceConfig, control: Control
+    ) -> Iterator[AnyRaceRecord]:
+        def entrant(lane: BatchLaneName) -> Entrant:
+            settings, caching = batch_settings(lane, config), config.caching(lane)
+
+            def run(control: Control) -> Iterator[trace.AnyRecord]:
+                controls = [Fixed(settings, control)] * len(conversations)
+                return self._engine.generate_batch(
+                    conversations, settings, config.rows, caching, controls
+                )
+
+            return Entrant(*batch_described(lane, settings, config.cache_block), run)
+
+        info = BatchInfo(prompts=len(conversations), rows=min(config.rows, len(conversations)))
+        yield from race([entrant(lane) for lane in config.lanes], config.repeats, control, info)
+
     def _settings(self, lane: LaneName, config: RaceConfig) -> DecodeConfig:
         if lane == "second":
             return replace(config.decode, mode="tau", tau=config.second_tau)
@@ -84,6 +110,35 @@ class Racer:
             return engine.generate(messages, settings, Fixed(settings, control))
 
         return Entrant(name, about, run)
+
+
+def batch_settings(lane: BatchLaneName, config: BatchRaceConfig) -> DecodeConfig:
+    """How a lane of a race of batches decodes; slots are told without their alternatives."""
+    modes: dict[BatchLaneName, Mode] = {"ar": "one", "verified": "verified"}
+    return replace(config.decode, mode=modes.get(lane, "tau"), alternatives=0)
+
+
+def batch_described(
+    lane: BatchLaneName, settings: DecodeConfig, cache_block: int
+) -> tuple[str, str]:
+    """A lane's name and a sentence about it."""
+    return {
+        "ar": ("AR", "One token per forward and row, the same weights. Who ends makes room."),
+        "none": ("MARS, no cache", f"tau {settings.tau:g}; everything is computed anew each time."),
+        "block": (
+            f"MARS, block cache of {cache_block}",
+            f"tau {settings.tau:g}; rows fill a block in step: who is done waits, and a forward "
+            "of its own takes the block in.",
+        ),
+        "cursor": (
+            "MARS, cursor cache",
+            f"tau {settings.tau:g}; each row at its own pace, and who ends makes room at once.",
+        ),
+        "verified": (
+            "Verified, cursor cache",
+            f"Up to {settings.drafts} drafts per forward and row, kept where AR agrees.",
+        ),
+    }[lane]
 
 
 def described(lane: LaneName, settings: DecodeConfig) -> tuple[str, str]:

@@ -15,13 +15,15 @@ from mars_core import trace
 from mars_core.control import Control
 from mars_core.race.records import (
     AnyRaceRecord,
+    BatchInfo,
+    Lane,
     LaneInfo,
     LaneRecord,
     Race,
     RaceRecord,
     TimingRecord,
 )
-from mars_core.race.verdict import verdict_of
+from mars_core.race.verdict import ran, totals_of, verdict_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,8 +38,12 @@ class Entrant:
     run: Callable[[Control], Iterator[trace.AnyRecord]]
 
 
-def race(entrants: Sequence[Entrant], repeats: int, control: Control) -> Iterator[AnyRaceRecord]:
+def race(
+    entrants: Sequence[Entrant], repeats: int, control: Control, batch: BatchInfo | None = None
+) -> Iterator[AnyRaceRecord]:
     """Measure every entrant `repeats` times; the records of the race as they come.
+
+    batch: what they answer, where their traces are batches.
 
     Where it is stopped it ends with what there is: with a verdict if one can be given.
     """
@@ -48,6 +54,7 @@ def race(entrants: Sequence[Entrant], repeats: int, control: Control) -> Iterato
         created=datetime.now(UTC).isoformat(timespec="seconds"),
         lanes=tuple(LaneInfo(name=e.name, about=e.about) for e in entrants),
         repeats=repeats,
+        **({"batch": batch} if batch else {}),
     )
     result = Race.of(header)
     yield header
@@ -60,7 +67,7 @@ def race(entrants: Sequence[Entrant], repeats: int, control: Control) -> Iterato
                 for record in _closing(entrant.run(control)):
                     result.lanes[index].records.append(record)
                     yield record
-            elif timing := _timing(entrant, index, repeat, control):
+            elif timing := _timing(entrant, index, repeat, control, batch):
                 result.lanes[index].timings.append(timing)
                 yield timing
     verdict = verdict_of(result)
@@ -77,19 +84,21 @@ def _closing(records: Iterator[trace.AnyRecord]) -> Iterator[trace.AnyRecord]:
             records.close()
 
 
-def _timing(entrant: Entrant, index: int, repeat: int, control: Control) -> TimingRecord | None:
+def _timing(
+    entrant: Entrant, index: int, repeat: int, control: Control, batch: BatchInfo | None
+) -> TimingRecord | None:
     """The times of one more run; None where it was stopped."""
-    done = None
-    for record in _closing(entrant.run(control)):
-        done = record
-    if not isinstance(done, trace.DoneRecord) or done.reason == "stopped":
+    lane = Lane(LaneInfo(name=entrant.name, about=entrant.about))
+    lane.records += _closing(entrant.run(control))
+    if not ran(lane, batch):
         return None
+    totals = totals_of(lane, batch)
     return TimingRecord(
         type="timing",
         lane=index,
         repeat=repeat,
-        tokens=done.tokens,
-        forwards=done.forwards,
-        prefill_ms=done.prefill_ms,
-        decode_ms=done.decode_ms,
+        tokens=totals.tokens,
+        forwards=totals.forwards,
+        prefill_ms=totals.prefill_ms,
+        decode_ms=totals.decode_ms,
     )

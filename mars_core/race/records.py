@@ -30,8 +30,18 @@ class LaneInfo(Record):
     about: str
 
 
+class BatchInfo(Record):
+    """What a race of batches answers: so many prompts, so many at once."""
+
+    prompts: Annotated[int, Field(ge=1, le=10_000)]
+    rows: Annotated[int, Field(ge=1, le=10_000)]
+
+
 class RaceRecord(Record):
-    """First line of every race. repeats: how often each lane was to be measured."""
+    """First line of every race.
+
+    repeats: how often each lane was to be measured. batch: where every lane's trace is a batch.
+    """
 
     type: Literal["race"]
     format: Literal["mars-race"]
@@ -39,6 +49,7 @@ class RaceRecord(Record):
     created: str
     lanes: Annotated[tuple[LaneInfo, ...], Field(min_length=1, max_length=MAX_LANES)]
     repeats: Annotated[int, Field(ge=1, le=1000)]
+    batch: BatchInfo | None = None
 
 
 class LaneRecord(Record):
@@ -82,11 +93,13 @@ class Parting(Record):
 
 
 class LaneResult(Record):
-    """What a lane came to. Times are medians over the repeats, decoding alone but for `prefill_ms`.
+    """What a lane came to. Times are medians over the repeats, of decoding but for `prefill_ms`.
 
     speed_up: tokens per second over the first lane's in the same repeat. agreement, seen: of so
     many tokens accepted from masks whose AR choice is known, the share that is that choice.
-    parts: null where the text is the first lane's to the end.
+    parts: null where the text is the first lane's to the end. Of a batch all figures are of all
+    rows together but for tokens_per_forward, which is per row and the forwards it took part in;
+    parts is null, and idle the share of the time for which places of the batch waited.
     """
 
     lane: Count
@@ -101,6 +114,7 @@ class LaneResult(Record):
     agreement: Annotated[float, Field(ge=0, le=1)] | None
     seen: Count
     parts: Parting | None
+    idle: Annotated[float, Field(ge=0, le=1)] | None = None
     says: str
 
 

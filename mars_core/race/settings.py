@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal, get_args
 
-from mars_core.config import DecodeConfig, check_choice, check_range
+from mars_core.config import Caching, DecodeConfig, check_choice, check_range
 from mars_core.errors import MarsError
 
 LaneName = Literal["ar", "mars", "verified", "second", "original", "generate", "lookup"]
 BASELINE: LaneName = "ar"
 GREEDY_LANES: tuple[LaneName, ...] = ("generate", "lookup")
 MAX_REPEATS = 20
+BatchLaneName = Literal["ar", "none", "block", "cursor", "verified"]
+MAX_PROMPTS, MAX_ROWS = 64, 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,3 +49,50 @@ class RaceConfig:
         for name in GREEDY_LANES:
             if name in self.lanes and self.decode.temperature > 0:
                 raise MarsError(f"the lane {name} is greedy: set the temperature to 0")
+
+
+@dataclass(frozen=True, slots=True)
+class BatchRaceConfig:
+    """A race of batches: the same prompts, answered many at once.
+
+    decode: how the MARS lanes decode; as in RaceConfig its mode does not matter.
+    rows: sequences at once. cache_block: tokens of a block of the lane block.
+    lanes: ar (one token per forward; always first), block, cursor, none (mode tau with that cache,
+        see `config.Caching`), verified (with the cursor cache).
+    repeats: how often each lane is measured.
+    """
+
+    decode: DecodeConfig = field(default_factory=DecodeConfig)
+    rows: int = 4
+    cache_block: int = 16
+    lanes: tuple[BatchLaneName, ...] = ("ar", "block", "cursor")
+    repeats: int = 1
+
+    def __post_init__(self) -> None:
+        for lane in self.lanes:
+            check_choice("lane", lane, BatchLaneName)
+        if self.lanes[:1] != (BASELINE,):
+            raise MarsError("the first lane of a race is ar: the others are compared with it")
+        if len(set(self.lanes)) < len(self.lanes):
+            raise MarsError("a lane is named twice")
+        if len(self.lanes) < 2:
+            raise MarsError("a race wants two lanes at least: choose a cache besides AR")
+        check_range("rows", self.rows, 1, MAX_ROWS, whole=True)
+        check_range("repeats", self.repeats, 1, MAX_REPEATS, whole=True)
+        self.caching("block")
+
+    def caching(self, lane: BatchLaneName) -> Caching:
+        """The cache of a lane."""
+        if lane == "none" or lane == "block":
+            return Caching(lane, self.cache_block)
+        return Caching()
+
+
+def check_prompts(prompts: Sequence[str]) -> None:
+    """Raise MarsError unless there are some prompts for a batch, and not too many."""
+    if not prompts:
+        raise MarsError("a batch needs prompts: write one a line")
+    if len(prompts) > MAX_PROMPTS:
+        raise MarsError(
+            f"{len(prompts)} prompts are too many for a batch here: {MAX_PROMPTS} at most"
+        )

@@ -12,6 +12,10 @@ def table(race: RaceRecord, verdict: VerdictRecord) -> str:
     """A row for each lane, a sentence for each but the first, and where texts part."""
     width = max(len(lane.name) for lane in race.lanes)
     about = "decoding alone, without prefill"
+    if race.batch:
+        about += (
+            f"; {race.batch.prompts} prompts, {race.batch.rows} at once; tokens per forward and row"
+        )
     if verdict.repeats > 1:
         about = f"medians of {plural(verdict.repeats, 'repeat')} in turn, {about}"
     lines = [about, f"{'':{width}}  {COLUMNS}"]

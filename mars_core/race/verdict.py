@@ -3,11 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import takewhile
 from statistics import median
 
 from mars_core import trace
-from mars_core.race.records import Lane, LaneResult, Parting, Race, Spread, VerdictRecord
+from mars_core.batch_figures import batch_figures
+from mars_core.race.records import (
+    BatchInfo,
+    Lane,
+    LaneResult,
+    Parting,
+    Race,
+    Spread,
+    VerdictRecord,
+)
 
 SHOWN_CHARACTERS = 40
 LEAST_MS = 1e-3  # what a run without a forward is taken to last
@@ -20,7 +30,7 @@ def verdict_of(race: Race) -> VerdictRecord | None:
 
     Of the repeats those count that every one of them has.
     """
-    ended = [index for index, lane in enumerate(race.lanes) if ran(lane)]
+    ended = [index for index, lane in enumerate(race.lanes) if ran(lane, race.header.batch)]
     if ended[:1] != [0] or len(ended) < 2:
         return None
     repeats = 1 + min(len(race.lanes[index].timings) for index in ended)
@@ -28,46 +38,68 @@ def verdict_of(race: Race) -> VerdictRecord | None:
     return VerdictRecord(type="verdict", repeats=repeats, lanes=results)
 
 
-def ran(lane: Lane) -> bool:
+@dataclass(frozen=True, slots=True)
+class Totals:
+    """What a lane's shown run came to; parts, idle: see `BatchFigures`."""
+
+    tokens: int
+    forwards: int
+    parts: int
+    prefill_ms: float
+    decode_ms: float
+    idle: float | None
+
+
+def ran(lane: Lane, batch: BatchInfo | None) -> bool:
     """Whether the lane's shown run came to an end of its own."""
+    ends = [record for record in lane.records if isinstance(record, trace.DoneRecord)]
+    if len(ends) < (batch.prompts if batch else 1):
+        return False
+    return all(end.reason != "stopped" and end.forwards > 0 for end in ends)
+
+
+def totals_of(lane: Lane, batch: BatchInfo | None) -> Totals:
+    """Of a run that ended."""
+    if batch:
+        of = batch_figures(lane.records)
+        return Totals(of.tokens, of.forwards, of.parts, of.prefill_ms, of.decode_ms, of.idle)
     done = lane.done
-    return done is not None and done.reason != "stopped" and done.forwards > 0
+    assert done is not None
+    return Totals(done.tokens, done.forwards, done.forwards, done.prefill_ms, done.decode_ms, None)
 
 
 def _result(race: Race, index: int, repeats: int) -> LaneResult:
     lane, first = race.lanes[index], race.lanes[0]
-    done = _done(lane)
-    decode = _times(lane)[:repeats]
+    batch = race.header.batch
+    totals, base = totals_of(lane, batch), totals_of(first, batch)
+    decode = _times(lane, totals)[:repeats]
     seconds = max(LEAST_MS, median(decode)) / 1000
-    rates = [done.tokens / max(LEAST_MS, ms) for ms in decode]
-    theirs = [_done(first).tokens / max(LEAST_MS, ms) for ms in _times(first)[:repeats]]
+    rates = [totals.tokens / max(LEAST_MS, ms) for ms in decode]
+    theirs = [base.tokens / max(LEAST_MS, ms) for ms in _times(first, base)[:repeats]]
     ratios = [ours / base for ours, base in zip(rates, theirs, strict=True)]
     agreed, seen = agreement(lane.records)
     result = LaneResult(
         lane=index,
         seconds=seconds,
-        prefill_ms=median([done.prefill_ms, *(t.prefill_ms for t in lane.timings)][:repeats]),
-        tokens=done.tokens,
-        forwards=done.forwards,
-        tokens_per_second=done.tokens / seconds,
-        tokens_per_forward=done.tokens / done.forwards,
-        ms_per_forward=1000 * seconds / done.forwards,
+        prefill_ms=median([totals.prefill_ms, *(t.prefill_ms for t in lane.timings)][:repeats]),
+        tokens=totals.tokens,
+        forwards=totals.forwards,
+        tokens_per_second=totals.tokens / seconds,
+        tokens_per_forward=totals.tokens / totals.parts,
+        ms_per_forward=1000 * seconds / totals.forwards,
         speed_up=Spread(median=median(ratios), low=min(ratios), high=max(ratios)),
         agreement=agreed / seen if seen else None,
         seen=seen,
-        parts=parting(first.records, lane.records) if index else None,
+        parts=parting(first.records, lane.records) if index and not batch else None,
         says="",
     )
+    if batch:
+        result = result.model_copy(update={"idle": totals.idle})
     return result if index == 0 else result.model_copy(update={"says": says(race, result)})
 
 
-def _done(lane: Lane) -> trace.DoneRecord:
-    assert lane.done is not None
-    return lane.done
-
-
-def _times(lane: Lane) -> list[float]:
-    return [_done(lane).decode_ms, *(timing.decode_ms for timing in lane.timings)]
+def _times(lane: Lane, totals: Totals) -> list[float]:
+    return [totals.decode_ms, *(timing.decode_ms for timing in lane.timings)]
 
 
 def agreement(records: Sequence[trace.AnyRecord]) -> tuple[int, int]:
@@ -77,16 +109,16 @@ def agreement(records: Sequence[trace.AnyRecord]) -> tuple[int, int]:
     """
     steps = [record for record in records if isinstance(record, trace.StepRecord)]
     chosen = {
-        (step.forward, token.slot): token.id
+        (step.row, step.forward, token.slot): token.id
         for step in steps
         for token in step.tokens
         if token.source == "slot"
     }
     known = [
-        seen.ar_token == chosen[seen.forward, seen.slot]
+        seen.ar_token == chosen[step.row, seen.forward, seen.slot]
         for step in steps
         for seen in step.hindsight
-        if (seen.forward, seen.slot) in chosen
+        if (step.row, seen.forward, seen.slot) in chosen
     ]
     return sum(known), len(known)
 
@@ -122,11 +154,13 @@ def _text(tokens: Sequence[trace.TokenRecord]) -> str:
 def says(race: Race, result: LaneResult) -> str:
     """The result in words: how fast, why, and whether the text is the same."""
     name, first = race.lanes[result.lane].info.name, race.lanes[0]
-    base_ms = max(LEAST_MS, median(_times(first))) / _done(first).forwards
+    base = totals_of(first, race.header.batch)
+    base_ms = max(LEAST_MS, median(_times(first, base))) / base.forwards
     dearer = result.ms_per_forward / base_ms
     speed, per_forward = result.speed_up.median, result.tokens_per_forward
+    per_row = " and row" if race.header.batch else ""
     why = (
-        f"{per_forward:.2f} tokens per forward, each forward {dearer:.2f} times as long "
+        f"{per_forward:.2f} tokens per forward{per_row}, each forward {dearer:.2f} times as long "
         f"as one of {first.info.name}"
     )
     if speed > 1 + EVEN:
@@ -135,9 +169,25 @@ def says(race: Race, result: LaneResult) -> str:
         text = f"{name} is as fast as {first.info.name}: {why}."
     else:
         text = f"{name} is slower, {speed:.2f} times as fast: {why}."
-        if per_forward < dearer and dearer > 1:
+        if per_forward < dearer and dearer > 1 and not race.header.batch:
             text += f" It would need more than {dearer:.2f} tokens per forward to win."
+    if race.header.batch:
+        return f"{text} {_idle_words(result.idle)}{_same_words(first, race.lanes[result.lane])}"
     parts = result.parts
     if parts is None:
         return f"{text} The text is the same, token for token."
     return f"{text} The texts part after {parts.token} tokens."
+
+
+def _idle_words(idle: float | None) -> str:
+    return f"Rows waited for others {idle:.0%} of the time. " if idle else ""
+
+
+def _same_words(first: Lane, lane: Lane) -> str:
+    """How many texts of a batch are those of the first lane's."""
+    theirs, ours = (
+        {done.row: done.text for done in one.records if isinstance(done, trace.DoneRecord)}
+        for one in (first, lane)
+    )
+    same = sum(theirs.get(row) == text for row, text in ours.items())
+    return f"{same} of {len(ours)} texts are those of {first.info.name}."

@@ -9,9 +9,11 @@ import gradio as gr
 from gradio.components import Component
 
 from mars_core.config import DecodeConfig
-from mars_core.race.settings import RaceConfig
+from mars_core.race.settings import BatchRaceConfig, RaceConfig
 from mars_core.ui import view
 from mars_core.ui.presets import load_presets
+
+BATCH_PROMPTS = 8  # to begin with
 
 
 class Inputs(NamedTuple):
@@ -41,15 +43,26 @@ class RaceInputs(NamedTuple):
     repeats: Component
 
 
+class BatchInputs(NamedTuple):
+    """What a race of batches is made from besides `Inputs`, as `Handlers.ask_batch` takes it."""
+
+    prompts: gr.Textbox
+    lanes: gr.CheckboxGroup
+    rows: Component
+    cache_block: Component
+
+
 class Rail(NamedTuple):
     """Everything of the rail that listeners are attached to or that they change."""
 
     inputs: Inputs
     race_inputs: RaceInputs
+    batch_inputs: BatchInputs
     head: gr.HTML
     note: gr.HTML
     generate: gr.Button
     race: gr.Button
+    batch: gr.Button
     stop: gr.Button
     link: gr.Button
 
@@ -96,8 +109,9 @@ def rail(head: str) -> Rail:
     system, *settings = _settings(defaults)
     inputs = Inputs(prompt, history, system, mode, tau, *settings)
     race_inputs = _race_settings()
+    batch_inputs, batch = _batch_settings()
     link = gr.Button("Copy a link to these settings", size="sm", elem_id="link")
-    return Rail(inputs, race_inputs, title, note, generate, race, stop, link)
+    return Rail(inputs, race_inputs, batch_inputs, title, note, generate, race, batch, stop, link)
 
 
 def _settings(defaults: DecodeConfig) -> tuple[Any, ...]:
@@ -150,6 +164,33 @@ def _race_settings() -> RaceInputs:
             second_tau = _number(defaults.second_tau, "The other tau", 0.05)
             repeats = _number(defaults.repeats, "Repeats")
     return RaceInputs(lanes, second_tau, repeats)
+
+
+def _batch_settings() -> tuple[BatchInputs, gr.Button]:
+    """Which prompts are answered many at once, and with which caches."""
+    defaults = BatchRaceConfig()
+    asked = [preset.prompt for preset in load_presets()][:BATCH_PROMPTS]
+    with gr.Accordion("Batch: many prompts at once", open=False, elem_id="batch"):
+        prompts = gr.Textbox(
+            "\n".join(asked), label="Prompts, one a line", lines=5, max_lines=12, elem_id="prompts"
+        )
+        lanes = gr.CheckboxGroup(
+            [
+                ("Block cache", "block"),
+                ("Cursor cache", "cursor"),
+                ("Verified", "verified"),
+                ("No cache", "none"),
+            ],
+            value=list(defaults.lanes[1:]),
+            label="Besides AR",
+            show_label=False,
+            container=False,
+        )
+        with gr.Row():
+            rows = _number(defaults.rows, "Rows at once")
+            cache_block = _number(defaults.cache_block, "Block of the cache")
+        batch = gr.Button("Race batches", size="sm", elem_id="race-batches")
+    return BatchInputs(prompts, lanes, rows, cache_block), batch
 
 
 def _number(value: float, label: str, step: float = 1) -> gr.Number:

@@ -175,7 +175,14 @@ def _wire(demo: gr.Blocks, handlers: Handlers, controls: Rail, player: Any) -> N
     raced = controls.race.click(
         handlers.ask_race, [*inputs, *controls.race_inputs], player, js=RACED, **at_once
     )
-    for accepted in (asked, again, raced):
+    prompts, *of_batches = controls.batch_inputs
+    batched = controls.batch.click(
+        handlers.ask_batch,
+        [prompts, inputs.system, *inputs[3:], *of_batches],
+        player,
+        **at_once,
+    )
+    for accepted in (asked, again, raced, batched):
         accepted.then(handlers.run, None, player, trigger_mode="multiple", **queued, **hidden)
     player.edit(None, None, inputs.prompt, js=EDITED)
     player.gap(handlers.whole, None, player, queue=False, **hidden)
@@ -204,6 +211,7 @@ def _wire(demo: gr.Blocks, handlers: Handlers, controls: Rail, player: Any) -> N
     )
     api(handlers.generate, api_name="generate", **queued)
     api(handlers.race, api_name="race", **queued)
+    api(handlers.batch, api_name="batch", **queued)
     demo.unload(handlers.leave)
 
 

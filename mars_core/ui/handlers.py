@@ -18,7 +18,14 @@ from mars_core.control import Control
 from mars_core.errors import MarsError
 from mars_core.model_thread import ThreadedEngine
 from mars_core.race.records import AnyRaceRecord
-from mars_core.race.settings import LaneName, RaceConfig
+from mars_core.race.settings import (
+    BatchLaneName,
+    BatchRaceConfig,
+    LaneName,
+    RaceConfig,
+    check_prompts,
+)
+from mars_core.trace import Message
 from mars_core.ui import links, view
 from mars_core.ui.conversation import conversation
 from mars_core.ui.line import Ahead, Line
@@ -59,7 +66,7 @@ class Handlers:
         may be because there is no model yet to judge it.
         """
         try:
-            run = Run.of(conversation(prompt, history, system), _config(*settings))
+            run = Run.of([conversation(prompt, history, system)], _config(*settings))
             line = self._register(request, run)
         except MarsError as error:
             return view.page_line("error", view.sentence(error)), gr.skip()
@@ -80,7 +87,16 @@ class Handlers:
         *decode, lanes, second_tau, repeats = settings
         try:
             config = _race(_config(*decode), lanes, second_tau, repeats)
-            return self._register(request, Run.of(conversation(prompt, None, system), config))
+            return self._register(request, Run.of([conversation(prompt, None, system)], config))
+        except MarsError as error:
+            return view.page_line("error", view.sentence(error), "race")
+
+    def ask_batch(self, request: gr.Request, prompts: str, system: str, *settings: Any) -> str:
+        """Register a race of batches, likewise; the last settings are those of `_batch_race`."""
+        *decode, lanes, rows, cache_block = settings
+        try:
+            config = _batch_race(_config(*decode), lanes, rows, cache_block)
+            return self._register(request, Run.of(_conversations(prompts, system), config))
         except MarsError as error:
             return view.page_line("error", view.sentence(error), "race")
 
@@ -95,14 +111,15 @@ class Handlers:
             config = _config(*settings)
             if config.temperature > 0:
                 config = replace(config, seed=(config.seed + 1) % (MAX_SEED + 1))
-            line = self._register(request, Run.of(conversation(prompt, history, system), config))
+            line = self._register(request, Run.of([conversation(prompt, history, system)], config))
         except MarsError as error:
             return view.page_line("error", view.sentence(error)), gr.skip()
         return line, config.seed
 
     def _register(self, request: gr.Request, run: Run) -> str:
         if self.engine.done():
-            self.engine.result().encode(run.messages, run.config)
+            for messages in run.conversations:
+                self.engine.result().encode(messages, run.config)
         self.runs.ask(_visitor(request), run)
         return view.page_line("waiting", self._why_waiting(len(self.line)), _view(run))
 
@@ -161,7 +178,7 @@ class Handlers:
                 mode, tau, block_size, max_new_tokens,
                 temperature, top_p, repetition_penalty, seed, metric, use_last_mask, drafts,
             )  # fmt: skip
-            yield from self._for_a_client(Run.of(conversation(prompt, history, system), config))
+            yield from self._for_a_client(Run.of([conversation(prompt, history, system)], config))
         except MarsError as error:
             raise gr.Error(view.sentence(error), print_exception=False) from None
 
@@ -194,7 +211,41 @@ class Handlers:
             )
             more = RaceConfig().lanes[2:] if lanes is None else lanes
             config = _race(decode, more, second_tau, repeats)
-            yield from self._for_a_client(Run.of(conversation(prompt, None, system), config))
+            yield from self._for_a_client(Run.of([conversation(prompt, None, system)], config))
+        except MarsError as error:
+            raise gr.Error(view.sentence(error), print_exception=False) from None
+
+    def batch(
+        self,
+        prompts: list[str],
+        tau: float = 0.9,
+        block_size: int = 4,
+        max_new_tokens: int = 64,
+        lanes: list[str] | None = None,
+        rows: int = 4,
+        cache_block: int = 16,
+        use_last_mask: bool = False,
+        drafts: int = 2,
+        system: str = "",
+    ) -> Iterator[str]:
+        """Answer prompts many at once with each cache, greedily; the recording as JSON Lines.
+
+        lanes: besides AR ("block" and "cursor" unless they are named, "verified", "none"). rows:
+        sequences at once. cache_block: tokens of a block of the block cache. The last line, of
+        type "verdict", has a result for every lane.
+        """
+        try:
+            decode = DecodeConfig(
+                tau=tau,
+                block_size=_whole(block_size),
+                max_new_tokens=_whole(max_new_tokens),
+                use_last_mask=use_last_mask,
+                drafts=_whole(drafts),
+            )
+            more = BatchRaceConfig().lanes[1:] if lanes is None else lanes
+            config = _batch_race(decode, more, rows, cache_block)
+            asked = _conversations("\n".join(prompts), system)
+            yield from self._for_a_client(Run.of(asked, config))
         except MarsError as error:
             raise gr.Error(view.sentence(error), print_exception=False) from None
 
@@ -220,11 +271,15 @@ class Handlers:
 
     def _batches(self, run: Run, interval: float = view.BATCH_SECONDS) -> Iterator[list[str]]:
         engine = self.engine.result()
-        records: Iterator[AnyRaceRecord] = (
-            engine.generate(run.messages, run.config, run.control)
-            if run.race is None
-            else engine.race(run.messages, run.race, run.control)
-        )
+        first, *_ = run.conversations
+        records: Iterator[AnyRaceRecord]
+        match run.race:
+            case None:
+                records = engine.generate(first, run.config, run.control)
+            case RaceConfig():
+                records = engine.race(first, run.race, run.control)
+            case BatchRaceConfig():
+                records = engine.batches(run.conversations, run.race, run.control)
         # closed explicitly: when the reader goes away the model is free at once
         with closing(cast(Generator[AnyRaceRecord, None, None], records)):
             yield from view.batched_lines(records, time.monotonic, interval)
@@ -312,6 +367,21 @@ def _race(
     """A race of AR, MARS and more lanes, as the page or a client asked for it."""
     more = cast("tuple[LaneName, ...]", tuple(lanes))
     return RaceConfig(decode, ("ar", "mars", *more), second_tau, _whole(repeats))
+
+
+def _batch_race(
+    decode: DecodeConfig, lanes: Iterable[str], rows: float, cache_block: float
+) -> BatchRaceConfig:
+    """A race of batches: AR and more lanes, as the page or a client asked for it."""
+    more = cast("tuple[BatchLaneName, ...]", tuple(lanes))
+    return BatchRaceConfig(decode, _whole(rows), _whole(cache_block), ("ar", *more))
+
+
+def _conversations(prompts: str, system: str) -> list[list[Message]]:
+    """One for each line that is not empty."""
+    asked = [line for line in prompts.splitlines() if line.strip()]
+    check_prompts(asked)
+    return [conversation(prompt, None, system) for prompt in asked]
 
 
 def _view(run: Run) -> view.ViewName:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from mars_core.config import DecodeConfig, Mode
 from mars_core.control import LiveControl
-from mars_core.race.settings import RaceConfig
+from mars_core.race.settings import BatchRaceConfig, RaceConfig
 from mars_core.trace import Message
 
 
@@ -17,19 +17,23 @@ from mars_core.trace import Message
 class Run:
     """What was asked for, as it stood when it was asked, and the control that steers it.
 
-    race: the race that was asked for; None for one run.
+    conversations: one, but for a race of batches. race: the race that was asked for, if it was one.
     """
 
-    messages: Sequence[Message]
+    conversations: Sequence[Sequence[Message]]
     config: DecodeConfig
     control: LiveControl
-    race: RaceConfig | None = None
+    race: RaceConfig | BatchRaceConfig | None = None
 
     @classmethod
-    def of(cls, messages: Sequence[Message], config: DecodeConfig | RaceConfig) -> Run:
-        if isinstance(config, RaceConfig):
-            return cls(messages, config.decode, LiveControl(config.decode), config)
-        return cls(messages, config, LiveControl(config))
+    def of(
+        cls,
+        conversations: Sequence[Sequence[Message]],
+        config: DecodeConfig | RaceConfig | BatchRaceConfig,
+    ) -> Run:
+        if isinstance(config, DecodeConfig):
+            return cls(conversations, config, LiveControl(config))
+        return cls(conversations, config.decode, LiveControl(config.decode), config)
 
 
 @dataclass(slots=True)

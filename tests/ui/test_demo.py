@@ -107,7 +107,7 @@ def test_bad_input_is_a_sentence_for_clients_too(client, arguments, words):
 
 def test_what_is_public_is_typed(client):
     named = client.view_api(return_format="dict")["named_endpoints"]
-    assert list(named) == ["/generate", "/race"]
+    assert list(named) == ["/generate", "/race", "/batch"]
     types = {
         p["parameter_name"]: p["python_type"]["type"] for p in named["/generate"]["parameters"]
     }
