@@ -4,7 +4,7 @@
 // committed; shaded: the row holds its place and waits; dark: a forward that only fills a cache.
 const ROW_HEIGHT = 18;
 const ROW_GAP = 4;
-const ROW_NUMBERS = { seconds: "seconds", speed: "tokens/s", rate: "tokens/forward, row", idle: "idle" };
+const ROW_NUMBERS = { seconds: "seconds", speed: "tokens/s", rate: "tokens/forward", idle: "idle" };
 
 const ROW_COLOURS = {
   "one token of a row": "line",
@@ -81,7 +81,8 @@ const createRows = ({ name, about }) => {
   const state = make("span", "mars-lane-state", "waits");
   const window = `mars-rows-${++drawings}`;
   const clip = svg("rect", { x: 0, y: 0, height: 0, width: 0 });
-  const drawing = svg("g", { "clip-path": `url(#${window})` });
+  const [boxesOfRows, ends] = [svg("g", {}), svg("g", {})]; // ends lie on top
+  const drawing = svg("g", { "clip-path": `url(#${window})` }, boxesOfRows, ends);
   const picture = svg(
     "svg",
     { preserveAspectRatio: "none", role: "img", class: "mars-rows" },
@@ -157,7 +158,7 @@ const createRows = ({ name, about }) => {
       const answer = Object.assign(make("dd", ""), { dir: "auto" });
       answers.append(make("dt", "", text), answer);
       rows.set(row, { place: places.enter(row), group, answer, last: 0 });
-      drawing.append(group);
+      boxesOfRows.append(group);
     },
     step(record) {
       begin(record);
@@ -177,7 +178,7 @@ const createRows = ({ name, about }) => {
       const one = rows.get(row);
       if (!one) return;
       const [x, top] = [clock, y(one.place)];
-      one.group.append(svg("line", { x1: x, x2: x, y1: top, y2: top + ROW_HEIGHT }));
+      ends.append(svg("line", { x1: x, x2: x, y1: top, y2: top + ROW_HEIGHT }));
     },
   };
   const lane = {
