@@ -17,6 +17,7 @@ class BatchFigures:
     many rows is one. parts: forwards times the rows that took part in each. idle: share of the
     time that places which were taken waited for others (0 to 1). prefill_ms, decode_ms: of all.
     seen, agreed: tokens from masks of which AR's own choice is known, and those that are it.
+    masked: forwards in which masks were fed.
     """
 
     rows: int
@@ -29,6 +30,7 @@ class BatchFigures:
     decode_ms: float
     seen: int
     agreed: int
+    masked: int
 
     @property
     def per_forward(self) -> float:
@@ -60,6 +62,7 @@ def batch_figures(records: Iterable[trace.AnyRecord]) -> BatchFigures:
     left: dict[int, int] = {}
     said: dict[tuple[int, int, int], int] = {}  # by row, forward and slot
     agreed: list[bool] = []
+    masked: set[int] = set()
     for record in records:
         match record:
             case trace.PrefillRecord():
@@ -68,6 +71,8 @@ def batch_figures(records: Iterable[trace.AnyRecord]) -> BatchFigures:
                 ms[record.forward] = record.ms
                 busy[record.forward] = busy.get(record.forward, 0) + 1
                 tokens += len(record.tokens)
+                if len(record.slots) > 1:
+                    masked.add(record.forward)
                 said |= {
                     (record.row, record.forward, token.slot): token.id
                     for token in record.tokens
@@ -103,4 +108,5 @@ def batch_figures(records: Iterable[trace.AnyRecord]) -> BatchFigures:
         decode_ms=sum(ms.values()),
         seen=len(agreed),
         agreed=sum(agreed),
+        masked=len(masked),
     )

@@ -14,12 +14,13 @@ import pytest
 from mars_core.baselines import transformers_generate
 from mars_core.cache import Session
 from mars_core.chat import encode_chat
-from mars_core.config import DecodeConfig
-from mars_core.decode import decode
+from mars_core.config import Caching, DecodeConfig
+from mars_core.decode import decode, decode_batch
 from mars_core.events import Step
 from mars_core.models.adapter import shipped
 from mars_core.models.load import load
 from mars_core.reference import reference_decode
+from mars_core.row import Request
 from mars_core.trace import Message
 
 pytestmark = pytest.mark.model
@@ -162,6 +163,35 @@ def test_verified_is_one_token_mode(trained, prompt, layout):
     tie = near_tie(one[place], 0)
     assert tie, f"{said} is not {wanted}"
     warnings.warn(f"near-tie on {prompt!r}: {tie}", stacklevel=1)
+
+
+@pytest.mark.parametrize("caching", [Caching(), Caching("none"), Caching("block", 8)])
+def test_rows_of_a_batch_equal_the_uncached_oracle(trained, caching):
+    """Modes beside each other, three places for five prompts; a near-tie ends a row there."""
+    modes = ("tau", "one", "tau", "tau", "one")
+    requests = [
+        Request(prompt_ids(trained, prompt), DecodeConfig(mode, tau=0.6, max_new_tokens=16))
+        for prompt, mode in zip(PROMPTS, modes, strict=True)
+    ]
+    session = Session(trained.model, trained.context_length, rows=3)
+    events = list(decode_batch(session, requests, trained.special, caching))
+    cut = caching.cache_block if caching.strategy == "block" else None
+    several = 0
+    for row, request in enumerate(requests):
+        wanted = reference_decode(
+            trained.model, request.prompt, request.config, trained.special, cache_block=cut
+        )
+        ours = [e for e in events if isinstance(e, Step) and e.row == row]
+        several += sum(len(step.tokens) > 1 for step in ours)
+        for step, tokens in zip(ours, wanted, strict=False):
+            if [t.token for t in step.tokens] != tokens:
+                tie = near_tie(step, 0.6)
+                assert tie, f"row {row}, forward {step.forward}: {step.tokens} is not {tokens}"
+                warnings.warn(f"near-tie on {PROMPTS[row]!r}: {tie}", stacklevel=1)
+                break
+        else:
+            assert len(ours) == len(wanted)
+    assert several
 
 
 def test_more_than_one_token_per_forward_really_happens(loaded):

@@ -98,20 +98,21 @@ def table(result: BatchResult) -> str:
         f"{config['max_new_tokens']} tokens, {config['repeats']} interleaved repeats: medians, "
         "smallest and largest",
         "",
-        "batch  way                    tok/s  x AR of this batch    tokens per  ms per   idle  "
-        "AR agree-  cache",
-        "                                                         row, forward  forward  places"
-        "    ment     MB",
+        "batch  way                    tok/s  x AR of this batch    tokens per  ms per   with  "
+        " idle   AR agree-  cache",
+        "                                                         row, forward  forward  masks  "
+        "places     ment     MB",
     ]
     for row in result.rows:
         middle, low, high = row.speed_up
         figures = row.figures
         per_forward = figures.decode_ms / figures.forwards if figures.forwards else 0.0
+        masked = figures.masked / figures.forwards if figures.forwards else 0.0
         agreement = f"{figures.agreed / figures.seen:.1%}" if figures.seen else ""
         ratio = f"{middle:.2f} [{low:.2f}, {high:.2f}]"
         lines.append(
             f"{row.batch_size:5}  {row.way:20}{row.per_second:8.1f}  {ratio:20}"
-            f"{figures.per_forward:12.2f}{per_forward:9.1f}{figures.idle:8.0%}{agreement:>9}"
+            f"{figures.per_forward:12.2f}{per_forward:9.1f}{masked:7.0%}{figures.idle:8.0%}{agreement:>11}"
             f"{row.cache_bytes / 1e6:7.0f}"
         )
     return "\n".join(lines)
