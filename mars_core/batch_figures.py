@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -79,7 +80,9 @@ def batch_figures(records: Iterable[trace.AnyRecord]) -> BatchFigures:
                     if token.source == "slot"
                 }
                 agreed += [
-                    said[record.row, h.forward, h.slot] == h.ar_token for h in record.hindsight
+                    said[record.row, h.forward, h.slot] == h.ar_token
+                    for h in record.hindsight
+                    if (record.row, h.forward, h.slot) in said
                 ]
             case trace.ForwardRecord(role="extend"):
                 ms[record.forward] = record.ms
@@ -90,11 +93,10 @@ def batch_figures(records: Iterable[trace.AnyRecord]) -> BatchFigures:
                 left[record.row] = record.forward
     if not joined:
         raise MarsError("this trace is not one of a batch")
-    last = max(ms, default=0)
-    taken = dict.fromkeys(ms, 0)
-    for row, first in joined.items():
-        for forward in range(first, left.get(row, last) + 1):
-            taken[forward] += 1
+    entered, gone = sorted(joined.values()), sorted(left.values())
+    taken = {  # places that are not free in each forward; one is, after the one it is left after
+        forward: bisect_right(entered, forward) - bisect_left(gone, forward) for forward in ms
+    }
     held = sum(ms[forward] * taken[forward] for forward in ms)
     used = sum(ms[forward] * busy[forward] for forward in ms)
     return BatchFigures(
@@ -103,7 +105,7 @@ def batch_figures(records: Iterable[trace.AnyRecord]) -> BatchFigures:
         tokens=tokens,
         forwards=len(ms),
         parts=sum(busy.values()),
-        idle=1 - used / held if held else 0.0,
+        idle=min(1.0, max(0.0, 1 - used / held)) if held > 0 else 0.0,
         prefill_ms=prefill_ms,
         decode_ms=sum(ms.values()),
         seen=len(agreed),

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from mars_core.drafting import PRIOR_KEPT, PRIOR_SEEN, cost_of, slope_of
 from mars_core.events import Step
 
-TRY_AGAIN = 16  # forwards
+TRY_AGAIN = 0.01  # of the time, for one mask of each row
 # what was seen counts so much less with all that is seen after it, of a row and of all rows
 FADE = 0.97
 # so many acceptances of all rows weigh as much as a row's own
@@ -60,7 +60,7 @@ class Pacer:
     taus: dict[float, Counts] = field(default_factory=lambda: defaultdict(Counts))
     tokens: float = 0.0
     ms: float = 0.0
-    without: int = 0
+    without: float = 0.0  # milliseconds since masks were fed
 
     def masks(self, wishes: Sequence[Wish], width: int, sequences: int) -> dict[int, int]:
         """Masks for each row that may choose.
@@ -69,10 +69,10 @@ class Pacer:
         """
         least = max([width, *(wish.real for wish in wishes)])
         most = max([least, *(wish.real + wish.masks for wish in wishes)])
-        if self.without >= TRY_AGAIN:
-            best = most
-        else:
-            best = max(range(least, most + 1), key=lambda w: self._gain(wishes, w, sequences))
+        best = max(range(least, most + 1), key=lambda w: self._gain(wishes, w, sequences))
+        dearer = self._cost(sequences, least + 1) - self._cost(sequences, least)
+        if best == least < most and self.without * TRY_AGAIN > dearer:
+            best += 1
         return {wish.row: max(0, min(wish.masks, best - wish.real)) for wish in wishes}
 
     def learn(self, steps: Sequence[Step], width: int, sequences: int) -> None:
@@ -83,9 +83,10 @@ class Pacer:
             fed += masks
             self._of(step.row, step.tau).learn(masks, len(step.tokens) - 1)
             self.taus[step.tau].learn(masks, len(step.tokens) - 1)
-        self.without = 0 if fed else self.without + 1
+        ms = self._cost(sequences, width)
+        self.without = 0.0 if fed else self.without + ms
         self.tokens = FADE * self.tokens + sum(len(step.tokens) for step in steps)
-        self.ms = FADE * self.ms + self._cost(sequences, width)
+        self.ms = FADE * self.ms + ms
 
     def _of(self, row: int, tau: float) -> Counts:
         """A row's own counts, new ones where its tau was moved."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 
 import pytest
@@ -55,11 +56,14 @@ def fed_per_step(steps, row):
 
 
 @pytest.mark.parametrize("rows", [[1], [1] * 8])
-def test_useless_masks_are_hardly_fed_and_tried_again(rows):
-    fed = fed_per_step(steps_of(rows, PACED, CHEAP), 0)
-    tried = [i for i, masks in enumerate(fed[40:]) if masks]
-    assert tried
-    assert len(tried) <= len(fed[40:]) // TRY_AGAIN + 1
+@pytest.mark.parametrize("dearer", [0.02, 0.1, 0.5])
+def test_useless_masks_take_little_time_and_are_tried_again(rows, dearer):
+    """Once they are known to be useless: about a hundredth of the time, one of each row."""
+    costs = {n: {1: 10.0 * n, 11: 10.0 * n * (1 + 10 * dearer)} for n in (1, 8)}
+    fed = fed_per_step(steps_of(rows, replace(PACED, max_new_tokens=250), costs), 0)[40:]
+    assert max(fed) == 1
+    time = sum(masks * dearer for masks in fed) / len(fed)
+    assert 0 < time <= 1.5 * TRY_AGAIN
 
 
 @pytest.mark.parametrize("rows", [[1000], [1000] * 8])
@@ -82,7 +86,8 @@ def test_what_was_learned_at_one_tau_is_not_believed_at_another():
     control = LiveControl(config)
     session = Session(Sure([1]), 300)
     fed = []
-    for event in decode_batch(session, [Request([0], config, control)], SPECIAL, costs=CHEAP):
+    costs = {1: {1: 10.0, 10: 19.0}}
+    for event in decode_batch(session, [Request([0], config, control)], SPECIAL, costs=costs):
         if isinstance(event, Step):
             fed.append(len(event.slots) - 1)
             if event.forward == 60:
@@ -121,4 +126,4 @@ def test_one_sequence_is_paced_too():
     model = Sure([1])
     run = partial(decode, Session(model, 300), [0], PACED, SPECIAL)
     steps = [event for event in run(costs={1: 10.0, 10: 60.0}) if isinstance(event, Step)]
-    assert sum(len(step.slots) > 1 for step in steps[40:]) <= len(steps) // TRY_AGAIN
+    assert sum(len(step.slots) > 1 for step in steps[40:]) <= 3

@@ -39,10 +39,10 @@ const drawPicture = async (root, { scale = 2, height = pictureHeight(root) } = {
   sheet.textContent = document.querySelector("#mars-sheet").textContent;
   frame.prepend(sheet);
   const inside = new XMLSerializer().serializeToString(frame).replace(NO_XML, "\ufffd").toWellFormed();
-  const svg = `<svg xmlns="http://www.w3.org/2000/svg" width="${width}" height="${height}">` +
+  const picture = `<svg xmlns="${SVG}" width="${width}" height="${height}">` +
     `<foreignObject width="100%" height="100%">${inside}</foreignObject></svg>`;
   const image = new Image(width, height);
-  image.src = `data:image/svg+xml;charset=utf-8,${encodeURIComponent(svg)}`;
+  image.src = `data:image/svg+xml;charset=utf-8,${encodeURIComponent(picture)}`;
   await image.decode();
   const canvas = make("canvas");
   [canvas.width, canvas.height] = [Math.round(width * scale), Math.round(height * scale)];

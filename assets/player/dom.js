@@ -8,6 +8,14 @@ const make = (tag, className, ...children) => {
   return node;
 };
 
+const SVG = "http://www.w3.org/2000/svg";
+const svg = (tag, attributes, ...children) => {
+  const node = document.createElementNS(SVG, tag);
+  for (const [name, value] of Object.entries(attributes)) node.setAttribute(name, value);
+  node.append(...children);
+  return node;
+};
+
 const button = (label, className, onClick) => {
   const node = make("button", `mars-button ${className}`, label);
   node.type = "button";

@@ -25,13 +25,6 @@ const batchLegend = () => {
   return make("p", "mars-batch-legend", ...entries);
 };
 
-const svg = (tag, attributes, ...children) => {
-  const node = document.createElementNS("http://www.w3.org/2000/svg", tag);
-  for (const [name, value] of Object.entries(attributes)) node.setAttribute(name, value);
-  node.append(...children);
-  return node;
-};
-
 // Which line each row is drawn on: the first that is free, for as long as the row is there.
 const createPlaces = () => {
   const taken = [];

@@ -21,6 +21,7 @@ from mars_core.race.records import (
 
 SHOWN_CHARACTERS = 40
 LEAST_MS = 1e-3  # what a run without a forward is taken to last
+MOST_MS = 1e12  # what a record may hold
 # a difference of speed within this share is called none
 EVEN = 0.03
 
@@ -52,17 +53,22 @@ class Totals:
 
 def ran(lane: Lane, batch: BatchInfo | None) -> bool:
     """Whether the lane's shown run came to an end of its own."""
-    ends = [record for record in lane.records if isinstance(record, trace.DoneRecord)]
-    if len(ends) < (batch.prompts if batch else 1):
-        return False
-    return all(end.reason != "stopped" and end.forwards > 0 for end in ends)
+    ends = [lane.done]
+    if batch:
+        ends = [record for record in lane.records if isinstance(record, trace.DoneRecord)]
+        joined = {record.row for record in lane.records if isinstance(record, trace.JoinRecord)}
+        stepped = any(isinstance(record, trace.StepRecord) for record in lane.records)
+        if len(ends) < batch.prompts or not joined or not stepped:
+            return False
+    return all(end and end.reason != "stopped" and end.forwards > 0 for end in ends)
 
 
 def totals_of(lane: Lane, batch: BatchInfo | None) -> Totals:
     """Of a run that ended."""
     if batch:
         of = batch_figures(lane.records)
-        return Totals(of.tokens, of.forwards, of.parts, of.prefill_ms, of.decode_ms, of.idle)
+        ms = (min(MOST_MS, of.prefill_ms), min(MOST_MS, of.decode_ms))
+        return Totals(of.tokens, of.forwards, of.parts, *ms, of.idle)
     done = lane.done
     assert done is not None
     return Totals(done.tokens, done.forwards, done.forwards, done.prefill_ms, done.decode_ms, None)

@@ -202,13 +202,7 @@ class Handlers:
         "verdict", has a result for every lane.
         """
         try:
-            decode = DecodeConfig(
-                tau=tau,
-                block_size=_whole(block_size),
-                max_new_tokens=_whole(max_new_tokens),
-                use_last_mask=use_last_mask,
-                drafts=_whole(drafts),
-            )
+            decode = _greedy(tau, block_size, max_new_tokens, use_last_mask, drafts)
             more = RaceConfig().lanes[2:] if lanes is None else lanes
             config = _race(decode, more, second_tau, repeats)
             yield from self._for_a_client(Run.of([conversation(prompt, None, system)], config))
@@ -235,13 +229,7 @@ class Handlers:
         type "verdict", has a result for every lane.
         """
         try:
-            decode = DecodeConfig(
-                tau=tau,
-                block_size=_whole(block_size),
-                max_new_tokens=_whole(max_new_tokens),
-                use_last_mask=use_last_mask,
-                drafts=_whole(drafts),
-            )
+            decode = _greedy(tau, block_size, max_new_tokens, use_last_mask, drafts)
             more = BatchRaceConfig().lanes[1:] if lanes is None else lanes
             config = _batch_race(decode, more, rows, cache_block)
             asked = _conversations("\n".join(prompts), system)
@@ -356,6 +344,19 @@ def _config(
         repetition_penalty=repetition_penalty,
         seed=_whole(seed),
         metric=metric,
+        use_last_mask=use_last_mask,
+        drafts=_whole(drafts),
+    )
+
+
+def _greedy(
+    tau: float, block_size: float, max_new_tokens: float, use_last_mask: bool, drafts: float
+) -> DecodeConfig:
+    """What a client can set of a race."""
+    return DecodeConfig(
+        tau=tau,
+        block_size=_whole(block_size),
+        max_new_tokens=_whole(max_new_tokens),
         use_last_mask=use_last_mask,
         drafts=_whole(drafts),
     )

@@ -12,13 +12,14 @@ from mars_core.config import DecodeConfig
 from mars_core.export.recording import lines, read_recording
 from mars_core.export.slots import slots_csv
 from mars_core.trace import TraceError, dump_record
-from tests.race.scripted import ONE_BY_ONE, SAID, SEVERAL, entrant, raced
+from tests.race.scripted import ONE_BY_ONE, SAID, SEVERAL, entrant, raced, raced_batches
 from tests.ui.scripted import ScriptedEngine
 
 RACE = [
     dump_record(record)
     for record in raced(entrant("AR", ONE_BY_ONE[:2]), entrant("MARS", SEVERAL[:2]), repeats=2)
 ]
+BATCHES = [dump_record(record) for record in raced_batches(repeats=2)]
 RUN = [dump_record(record) for record in ScriptedEngine(SEVERAL).generate(SAID, DecodeConfig())]
 
 values = st.sampled_from(
@@ -78,7 +79,7 @@ def damaged(rows, changes):
 
 
 @settings(max_examples=10_000)
-@given(st.sampled_from([RACE, RUN]), edits)
+@given(st.sampled_from([RACE, RUN, BATCHES]), edits)
 def test_a_damaged_recording_is_read_or_refused_with_its_line(rows, changes):
     data = damaged(rows, changes)
     try:
