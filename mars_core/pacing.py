@@ -16,6 +16,8 @@ from mars_core.drafting import PRIOR_KEPT, PRIOR_SEEN, cost_of, slope_of
 from mars_core.events import Step
 
 TRY_AGAIN = 0.01  # of the time, for one mask of each row
+# tokens of a row that masks must bring beyond their cost: neither cost nor worth is known exactly
+MARGIN = 0.03
 # what was seen counts so much less with all that is seen after it, of a row and of all rows
 FADE = 0.97
 # so many acceptances of all rows weigh as much as a row's own
@@ -69,7 +71,10 @@ class Pacer:
         """
         least = max([width, *(wish.real for wish in wishes)])
         most = max([least, *(wish.real + wish.masks for wish in wishes)])
-        best = max(range(least, most + 1), key=lambda w: self._gain(wishes, w, sequences))
+        gains = {w: self._gain(wishes, w, sequences) for w in range(least, most + 1)}
+        best = max(gains, key=gains.__getitem__)
+        if gains[best] < gains[least] + MARGIN * sequences:
+            best = least
         dearer = self._cost(sequences, least + 1) - self._cost(sequences, least)
         if best == least < most and self.without * TRY_AGAIN > dearer:
             best += 1
