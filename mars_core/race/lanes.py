@@ -115,7 +115,12 @@ class Racer:
 def batch_settings(lane: BatchLaneName, config: BatchRaceConfig) -> DecodeConfig:
     """How a lane of a race of batches decodes; slots are told without their alternatives."""
     modes: dict[BatchLaneName, Mode] = {"ar": "one", "verified": "verified"}
-    return replace(config.decode, mode=modes.get(lane, "tau"), alternatives=0)
+    return replace(
+        config.decode,
+        mode=modes.get(lane, "tau"),
+        adaptive_masks=lane == "paced",
+        alternatives=0,
+    )
 
 
 def batch_described(
@@ -133,6 +138,10 @@ def batch_described(
         "cursor": (
             "MARS, cursor cache",
             f"tau {settings.tau:g}; each row at its own pace, and who ends makes room at once.",
+        ),
+        "paced": (
+            "MARS, paced",
+            f"tau {settings.tau:g}, cursor cache; only masks that are worth their time here.",
         ),
         "verified": (
             "Verified, cursor cache",

@@ -13,7 +13,7 @@ LaneName = Literal["ar", "mars", "verified", "second", "original", "generate", "
 BASELINE: LaneName = "ar"
 GREEDY_LANES: tuple[LaneName, ...] = ("generate", "lookup")
 MAX_REPEATS = 20
-BatchLaneName = Literal["ar", "none", "block", "cursor", "verified"]
+BatchLaneName = Literal["ar", "none", "block", "cursor", "paced", "verified"]
 MAX_PROMPTS, MAX_ROWS = 64, 32
 
 
@@ -58,7 +58,7 @@ class BatchRaceConfig:
     decode: how the MARS lanes decode; as in RaceConfig its mode does not matter.
     rows: sequences at once. cache_block: tokens of a block of the lane block.
     lanes: ar (one token per forward; always first), block, cursor, none (mode tau with that cache,
-        see `config.Caching`), verified (with the cursor cache).
+        see `config.Caching`), paced (cursor, masks by their worth), verified (cursor).
     repeats: how often each lane is measured.
     """
 

@@ -178,6 +178,7 @@ def _batch_settings() -> tuple[BatchInputs, gr.Button]:
             [
                 ("Block cache", "block"),
                 ("Cursor cache", "cursor"),
+                ("Paced masks", "paced"),
                 ("Verified", "verified"),
                 ("No cache", "none"),
             ],

@@ -224,9 +224,9 @@ class Handlers:
     ) -> Iterator[str]:
         """Answer prompts many at once with each cache, greedily; the recording as JSON Lines.
 
-        lanes: besides AR ("block" and "cursor" unless they are named, "verified", "none"). rows:
-        sequences at once. cache_block: tokens of a block of the block cache. The last line, of
-        type "verdict", has a result for every lane.
+        lanes: besides AR ("block" and "cursor" unless they are named, "paced", "verified",
+        "none"). rows: sequences at once. cache_block: tokens of a block of the block cache. The
+        last line, of type "verdict", has a result for every lane.
         """
         try:
             decode = _greedy(tau, block_size, max_new_tokens, use_last_mask, drafts)

@@ -28,7 +28,7 @@ from tests.tiny import tiny_checkpoint, tiny_llama
 ASKED = ["Tell me of the sea.", "Why?", "One, two and then the rest", "the other", "and on"]
 CONVERSATIONS = [[Message(role="user", content=text)] for text in ASKED]
 DECODE = DecodeConfig(tau=0.7, max_new_tokens=12)
-ALL = ("ar", "none", "block", "cursor", "verified")
+ALL = ("ar", "none", "block", "cursor", "verified", "paced")
 
 
 @pytest.fixture(scope="module")
@@ -57,15 +57,17 @@ def records(racer):
 def test_every_lane_answers_all_prompts(records):
     race = collect(records)
     assert (race.header.batch.prompts, race.header.batch.rows) == (5, 2)
-    ar, none, block, cursor, verified = race.lanes
+    ar, none, block, cursor, verified, paced = race.lanes
     for lane in race.lanes:
         assert set(texts(lane)) == set(range(5))
         assert len(lane.timings) == 1
     assert texts(ar) == texts(verified)
     assert texts(none) == texts(cursor)
     settings = [lane.records[0].settings for lane in race.lanes]
-    assert [s["mode"] for s in settings] == ["one", "tau", "tau", "tau", "verified"]
-    assert [s["cache"] for s in settings] == ["cursor", "none", "block", "cursor", "cursor"]
+    assert [s["mode"] for s in settings] == ["one", "tau", "tau", "tau", "verified", "tau"]
+    assert [s["cache"] for s in settings] == ["cursor", "none", "block", *["cursor"] * 3]
+    assert [s["adaptive_masks"] for s in settings] == [*[False] * 5, True]
+    assert paced.records[0].costs
     assert settings[2]["cache_block"] == 4
     assert "idle" in {r.type for r in block.records}
 
