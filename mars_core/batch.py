@@ -9,6 +9,7 @@ import torch
 
 from mars_core.cache import Session, entry_bytes
 from mars_core.config import Caching, DecodeConfig
+from mars_core.decode import CURSOR
 from mars_core.errors import MarsError
 from mars_core.models.load import LoadedModel
 from mars_core.row import Request
@@ -18,7 +19,7 @@ SHARE_OF_FREE = 0.8
 
 
 def batch_session(
-    loaded: LoadedModel, requests: Sequence[Request], rows: int, caching: Caching | None = None
+    loaded: LoadedModel, requests: Sequence[Request], rows: int, caching: Caching = CURSOR
 ) -> Session:
     """A session with places for `rows` of the requests, allocated once for the longest.
 
@@ -26,7 +27,7 @@ def batch_session(
     """
     rows = max(1, min(rows, len(requests)))
     tokens = max(
-        (entries_of(one, caching or Caching(), loaded.context_length) for one in requests),
+        (entries_of(one, caching, loaded.context_length) for one in requests),
         default=1,
     )
     check_room(rows, tokens, entry_bytes(loaded.model), free_bytes(loaded.device))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from mars_core import trace
@@ -54,15 +54,13 @@ class BatchFigures:
         )
 
 
-def batch_figures(records: Iterable[trace.AnyRecord]) -> BatchFigures:
+def batch_figures(records: Sequence[trace.AnyRecord]) -> BatchFigures:
     """The figures of a whole trace. Raises MarsError where there is no batch in it."""
     ms: dict[int, float] = {}  # of each forward
     busy: dict[int, int] = {}  # rows that took part in it
     tokens, prefill_ms = 0, 0.0
     joined: dict[int, int] = {}
     left: dict[int, int] = {}
-    said: dict[tuple[int, int, int], int] = {}  # by row, forward and slot
-    agreed: list[bool] = []
     masked: set[int] = set()
     for record in records:
         match record:
@@ -74,16 +72,6 @@ def batch_figures(records: Iterable[trace.AnyRecord]) -> BatchFigures:
                 tokens += len(record.tokens)
                 if len(record.slots) > 1:
                     masked.add(record.forward)
-                said |= {
-                    (record.row, record.forward, token.slot): token.id
-                    for token in record.tokens
-                    if token.source == "slot"
-                }
-                agreed += [
-                    said[record.row, h.forward, h.slot] == h.ar_token
-                    for h in record.hindsight
-                    if (record.row, h.forward, h.slot) in said
-                ]
             case trace.ForwardRecord(role="extend"):
                 ms[record.forward] = record.ms
                 busy[record.forward] = len(record.rows)
@@ -91,6 +79,7 @@ def batch_figures(records: Iterable[trace.AnyRecord]) -> BatchFigures:
                 joined[record.row] = record.forward
             case trace.LeaveRecord():
                 left[record.row] = record.forward
+    agreed, seen = agreement(records)
     if not joined:
         raise MarsError("this trace is not one of a batch")
     entered, gone = sorted(joined.values()), sorted(left.values())
@@ -108,7 +97,28 @@ def batch_figures(records: Iterable[trace.AnyRecord]) -> BatchFigures:
         idle=min(1.0, max(0.0, 1 - used / held)) if held > 0 else 0.0,
         prefill_ms=prefill_ms,
         decode_ms=sum(ms.values()),
-        seen=len(agreed),
-        agreed=sum(agreed),
+        seen=seen,
+        agreed=agreed,
         masked=len(masked),
     )
+
+
+def agreement(records: Sequence[trace.AnyRecord]) -> tuple[int, int]:
+    """Of the tokens accepted from masks whose AR choice is known: how many are it, and how many.
+
+    Hindsight of a slot whose token is not in the trace (cut at a limit) is not counted.
+    """
+    steps = [record for record in records if isinstance(record, trace.StepRecord)]
+    chosen = {
+        (step.row, step.forward, token.slot): token.id
+        for step in steps
+        for token in step.tokens
+        if token.source == "slot"
+    }
+    known = [
+        seen.ar_token == chosen[step.row, seen.forward, seen.slot]
+        for step in steps
+        for seen in step.hindsight
+        if (step.row, seen.forward, seen.slot) in chosen
+    ]
+    return sum(known), len(known)

@@ -73,9 +73,9 @@ class Cursors:
         self.first, self.width, self.index = first, width, None
         while self.capacity < self.total:
             self.capacity *= 2
-        starts = torch.tensor(self.starts, device=device)
         if min(self.starts) < max(self.starts):
             places = torch.arange(first, len(self.lengths), device=device)
+            starts = torch.tensor(self.starts, device=device)
             entries = starts[:, None] + torch.arange(width, device=device)
             self.index = places[:, None], entries
 

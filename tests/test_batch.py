@@ -21,7 +21,8 @@ from mars_core.reference import reference_decode
 from mars_core.row import Request
 from mars_core.text import StopStrings
 from tests import scripted
-from tests.tiny import MASK_ID, VOCAB, tiny_llama, tiny_qwen2, tiny_qwen3, tiny_tokenizer
+from tests.test_decode import prompt_of
+from tests.tiny import MASK_ID, tiny_llama, tiny_qwen2, tiny_qwen3, tiny_tokenizer
 
 CONTEXT = 256
 SPECIAL = SpecialTokens(MASK_ID, frozenset())
@@ -36,11 +37,6 @@ CURSOR, NONE = Caching("cursor"), Caching("none")
 @cache
 def model(name):
     return MODELS[name]()
-
-
-def prompt_of(length, seed=0):
-    generator = torch.Generator().manual_seed(seed)
-    return torch.randint(5, VOCAB, (length,), generator=generator).tolist()
 
 
 def run(name, requests, caching=CURSOR, special=SPECIAL, places=None, **options):

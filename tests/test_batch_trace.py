@@ -125,7 +125,7 @@ def test_figures(loaded):
 
 def test_figures_of_something_else(loaded):
     with pytest.raises(MarsError, match="not one of a batch"):
-        batch_figures(Engine(loaded).generate(CONVERSATIONS[0], CONFIG))
+        batch_figures(list(Engine(loaded).generate(CONVERSATIONS[0], CONFIG)))
 
 
 def test_each_conversation_has_its_own_control(loaded):

@@ -14,13 +14,19 @@ const laneNumbers = (run, ms) => {
   };
 };
 
-const createLane = ({ name, about }) => {
+// The list of a lane's numbers, and where the value of each is shown. labels: by their keys.
+const laneValues = (labels) => {
   const values = {};
   const numbers = make("dl", "mars-lane-numbers");
-  for (const [key, label] of Object.entries(LANE_NUMBERS)) {
+  for (const [key, label] of Object.entries(labels)) {
     values[key] = make("dd", "", "–");
     numbers.append(make("div", `mars-lane-${key}`, make("dt", "", label), values[key]));
   }
+  return { values, numbers };
+};
+
+const createLane = ({ name, about }) => {
+  const { values, numbers } = laneValues(LANE_NUMBERS);
   const state = make("span", "mars-lane-state", "waits");
   const text = Object.assign(make("div", "mars-text"), { dir: "auto" });
   const stream = make("div", "mars-lane-stream", text);

@@ -43,34 +43,10 @@ const createPlaces = () => {
   };
 };
 
-// The forwards of a batch on its clock: rows that take part in the same one share it.
-const batchTimeline = (records) => {
-  const passes = [];
-  let now = 0;
-  let forward = 0;
-  const times = records.map((record) => {
-    const counted = record.type === "step" || (record.type === "forward" && record.role === "extend");
-    if (!counted) return now;
-    if (record.forward !== forward) {
-      forward = record.forward;
-      passes.push({ start: now, end: now + record.ms, tokens: 0 });
-      now += record.ms;
-    }
-    passes.at(-1).tokens += record.tokens?.length ?? 0;
-    return now;
-  });
-  return { times, passes, end: now };
-};
-
 let drawings = 0; // a clip path is found by its name
 
 const createRows = ({ name, about }) => {
-  const values = {};
-  const numbers = make("dl", "mars-lane-numbers");
-  for (const [key, label] of Object.entries(ROW_NUMBERS)) {
-    values[key] = make("dd", "", "–");
-    numbers.append(make("div", `mars-lane-${key}`, make("dt", "", label), values[key]));
-  }
+  const { values, numbers } = laneValues(ROW_NUMBERS);
   const state = make("span", "mars-lane-state", "waits");
   const window = `mars-rows-${++drawings}`;
   const clip = svg("rect", { x: 0, y: 0, height: 0, width: 0 });
@@ -90,7 +66,8 @@ const createRows = ({ name, about }) => {
     make("details", "mars-answers", make("summary", "", "Answers"), answers),
   );
   node.ariaLabel = name;
-  const records = [];
+  const times = []; // of each record: ms of decoding that had passed when it was there
+  const passes = []; // of each forward, as of a timeline
   const places = createPlaces();
   const rows = new Map(); // row -> { place, group, answer, last: forward }
   const boxes = []; // what is drawn: { from, to, tokens }, tokens null where a row waits
@@ -119,6 +96,7 @@ const createRows = ({ name, about }) => {
     settle();
     [forward, starts, settled] = [record.forward, clock, false];
     clock += record.ms;
+    passes.push({ start: starts, end: clock, tokens: 0 });
   };
   const reach = () => {
     const height = Math.max(1, y(places.count) - ROW_GAP);
@@ -156,6 +134,7 @@ const createRows = ({ name, about }) => {
     step(record) {
       begin(record);
       box(record.row, "step", record.tokens.length);
+      passes.at(-1).tokens += record.tokens.length;
       rows.get(record.row)?.answer.append(record.tokens.map(({ text }) => text).join(""));
     },
     forward(record) {
@@ -176,14 +155,14 @@ const createRows = ({ name, about }) => {
   };
   const lane = {
     node,
-    timeline: batchTimeline([]),
+    timeline: timelineOf([]),
     say(words, kind = "") {
       state.textContent = words;
       node.dataset.lane = kind;
     },
     take(record) {
-      records.push(record);
       takers[record.type]?.(record);
+      times.push(clock);
       clip.setAttribute("width", Number.MAX_SAFE_INTEGER);
       reach();
       tell(clock);
@@ -203,7 +182,7 @@ const createRows = ({ name, about }) => {
     },
     close() {
       settle();
-      lane.timeline = batchTimeline(records);
+      lane.timeline = { times, passes, end: clock };
       return lane.timeline;
     },
   };

@@ -19,7 +19,7 @@ from mars_core.cli.arguments import (
     load_model,
     settings_from,
 )
-from mars_core.cli.generate import print_json
+from mars_core.cli.generate import keeping, print_json
 from mars_core.config import Caching, check_range
 
 if TYPE_CHECKING:
@@ -51,10 +51,11 @@ def run_batch(args: argparse.Namespace) -> int:
 
     records = Engine(loaded).generate_batch(conversations, config, args.rows, caching)
     told: list[trace.AnyRecord] = []
+    recorded = keeping(records, told)
     if args.json:
-        print_json(keep(records, told))
+        print_json(recorded)
     else:
-        print_answers(keep(records, told), conversations)
+        print_answers(recorded, conversations)
     print(batch_figures(told).line, file=sys.stderr)
     return 0
 
@@ -67,15 +68,6 @@ def read_conversations(path: Path, limit: int | None) -> list[list[Turn]]:
         check_range("limit", limit, 1, 10**6, whole=True)
     tasks, _ = read_tasks(path)
     return [task.first for task in tasks[:limit]]
-
-
-def keep(
-    records: Iterable[trace.AnyRecord], told: list[trace.AnyRecord]
-) -> Iterable[trace.AnyRecord]:
-    """The records as they come, and a copy of each in `told`."""
-    for record in records:
-        told.append(record)
-        yield record
 
 
 def print_answers(records: Iterable[trace.AnyRecord], conversations: list[list[Turn]]) -> None:

@@ -7,7 +7,7 @@ import io
 import os
 import sys
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from mars_core.chat import Turn, check_messages
 from mars_core.cli.arguments import (
@@ -17,6 +17,8 @@ from mars_core.cli.arguments import (
     config_from,
     load_model,
 )
+
+R = TypeVar("R")
 
 if TYPE_CHECKING:
     from mars_core import trace
@@ -85,6 +87,13 @@ def load_draft(args: argparse.Namespace) -> LoadedModel | None:
         return None
     own = {"model": args.draft_model, "adapter": args.draft_adapter}
     return load_model(argparse.Namespace(**{**vars(args), **own}))
+
+
+def keeping(records: Iterable[R], kept: list[R]) -> Iterator[R]:
+    """The records as they come, and each of them in `kept` too."""
+    for record in records:
+        kept.append(record)
+        yield record
 
 
 def print_json(records: Iterable[trace.Record]) -> None:

@@ -16,7 +16,13 @@ from mars_core.cli.arguments import (
     config_from,
     load_racer,
 )
-from mars_core.cli.generate import add_prompt, messages_from, print_json, print_stream
+from mars_core.cli.generate import (
+    add_prompt,
+    keeping,
+    messages_from,
+    print_json,
+    print_stream,
+)
 from mars_core.errors import MarsError
 from mars_core.race.settings import LaneName, RaceConfig
 
@@ -69,7 +75,7 @@ def run_race(args: argparse.Namespace) -> int:
         print_json(recorded)
         return 0
     kept: list[AnyRaceRecord] = []
-    show(_keeping(recorded, kept))
+    show(keeping(recorded, kept))
     if args.out is not None:
         write_trace(args.out, kept)
     return 0
@@ -82,14 +88,6 @@ def with_command(recorded: Iterable[AnyRaceRecord], command: str) -> Iterator[An
     for record in recorded:
         if isinstance(record, RaceRecord):
             record = RaceRecord(**{**record.model_dump(), "command": command})
-        yield record
-
-
-def _keeping(
-    records: Iterable[AnyRaceRecord], kept: list[AnyRaceRecord]
-) -> Iterator[AnyRaceRecord]:
-    for record in records:
-        kept.append(record)
         yield record
 
 

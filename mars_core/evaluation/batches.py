@@ -13,6 +13,7 @@ from dataclasses import asdict, dataclass
 from statistics import median
 from typing import Any
 
+from mars_core import trace
 from mars_core.about import conditions
 from mars_core.batch_figures import BatchFigures, batch_figures
 from mars_core.engine import Engine
@@ -58,8 +59,8 @@ def measure(
         for _ in range(config.repeats):
             for way, (decode, caching) in config.ways().items():
                 header, *records = engine.generate_batch(conversations, decode, size, caching)
-                held = header.model_dump()["settings"]["cache_bytes"]
-                found[way].append((batch_figures(records), held))
+                assert isinstance(header, trace.Header)
+                found[way].append((batch_figures(records), header.settings["cache_bytes"]))
                 done += 1
                 report(done)
         rows += [row_of(size, way, found[way], next(iter(found.values()))) for way in found]

@@ -8,7 +8,7 @@ from itertools import takewhile
 from statistics import median
 
 from mars_core import trace
-from mars_core.batch_figures import batch_figures
+from mars_core.batch_figures import agreement, batch_figures
 from mars_core.race.records import (
     BatchInfo,
     Lane,
@@ -35,7 +35,8 @@ def verdict_of(race: Race) -> VerdictRecord | None:
     if ended[:1] != [0] or len(ended) < 2:
         return None
     repeats = 1 + min(len(race.lanes[index].timings) for index in ended)
-    results = tuple(_result(race, index, repeats) for index in ended)
+    base = totals_of(race.lanes[0], race.header.batch)
+    results = tuple(_result(race, index, base, repeats) for index in ended)
     return VerdictRecord(type="verdict", repeats=repeats, lanes=results)
 
 
@@ -74,10 +75,11 @@ def totals_of(lane: Lane, batch: BatchInfo | None) -> Totals:
     return Totals(done.tokens, done.forwards, done.forwards, done.prefill_ms, done.decode_ms, None)
 
 
-def _result(race: Race, index: int, repeats: int) -> LaneResult:
+def _result(race: Race, index: int, base: Totals, repeats: int) -> LaneResult:
+    """base: of the first lane."""
     lane, first = race.lanes[index], race.lanes[0]
     batch = race.header.batch
-    totals, base = totals_of(lane, batch), totals_of(first, batch)
+    totals = totals_of(lane, batch) if index else base
     decode = _times(lane, totals)[:repeats]
     seconds = max(LEAST_MS, median(decode)) / 1000
     rates = [totals.tokens / max(LEAST_MS, ms) for ms in decode]
@@ -101,32 +103,11 @@ def _result(race: Race, index: int, repeats: int) -> LaneResult:
     )
     if batch:
         result = result.model_copy(update={"idle": totals.idle})
-    return result if index == 0 else result.model_copy(update={"says": says(race, result)})
+    return result if index == 0 else result.model_copy(update={"says": says(race, result, base)})
 
 
 def _times(lane: Lane, totals: Totals) -> list[float]:
     return [totals.decode_ms, *(timing.decode_ms for timing in lane.timings)]
-
-
-def agreement(records: Sequence[trace.AnyRecord]) -> tuple[int, int]:
-    """Of the tokens accepted from masks whose AR choice is known: how many are it, and how many.
-
-    Hindsight of a slot whose token is not in the trace (cut at a limit) is not counted.
-    """
-    steps = [record for record in records if isinstance(record, trace.StepRecord)]
-    chosen = {
-        (step.row, step.forward, token.slot): token.id
-        for step in steps
-        for token in step.tokens
-        if token.source == "slot"
-    }
-    known = [
-        seen.ar_token == chosen[step.row, seen.forward, seen.slot]
-        for step in steps
-        for seen in step.hindsight
-        if (step.row, seen.forward, seen.slot) in chosen
-    ]
-    return sum(known), len(known)
 
 
 def parting(theirs: Sequence[trace.AnyRecord], ours: Sequence[trace.AnyRecord]) -> Parting | None:
@@ -157,10 +138,9 @@ def _text(tokens: Sequence[trace.TokenRecord]) -> str:
     return "".join(token.special or token.text for token in tokens)
 
 
-def says(race: Race, result: LaneResult) -> str:
-    """The result in words: how fast, why, and whether the text is the same."""
+def says(race: Race, result: LaneResult, base: Totals) -> str:
+    """The result in words: how fast, why, whether the text is the same. base: of the first lane."""
     name, first = race.lanes[result.lane].info.name, race.lanes[0]
-    base = totals_of(first, race.header.batch)
     base_ms = max(LEAST_MS, median(_times(first, base))) / base.forwards
     dearer = result.ms_per_forward / base_ms
     speed, per_forward = result.speed_up.median, result.tokens_per_forward
