@@ -78,6 +78,17 @@ def open_page(page, address):
     page.wait_for_function("window.marsPlayer")
 
 
+def fill(page, selector, text):
+    """Fill a box of the page, and again if it was still being set up and took its own text back."""
+    box = page.locator(selector)
+    for _ in range(10):
+        box.fill(text)
+        page.wait_for_timeout(100)
+        if box.input_value() == text:
+            return
+    raise AssertionError(f"{selector} does not keep its text")
+
+
 def open_player(page, *, files=PLAYER_FILES, options="{}", before="", dark=False):
     """The player alone; what its root dispatches is kept in `heard` as [name, detail].
 

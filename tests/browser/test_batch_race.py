@@ -8,7 +8,7 @@ import torch
 from mars_core.engine import Engine
 from mars_core.models.load import load
 from mars_core.race.lanes import Racer
-from tests.browser.harness import needs_chromium, open_page, serve
+from tests.browser.harness import fill, needs_chromium, open_page, serve
 from tests.tiny import tiny_checkpoint, tiny_llama
 
 pytestmark = needs_chromium
@@ -36,7 +36,7 @@ def address(tmp_path_factory):
 def race(page, address, rows="2"):
     open_page(page, address)
     page.locator("#batch > button").first.click()
-    page.fill("#prompts textarea", "\n".join(PROMPTS))
+    fill(page, "#prompts textarea", "\n".join(PROMPTS))
     page.get_by_label("Rows at once").fill(rows)
     page.get_by_label("Block of the cache").fill("4")
     page.get_by_label("Max tokens").fill("12")
@@ -128,7 +128,7 @@ def test_a_race_after_a_race_of_batches_has_lanes_of_text(page, address):
 def test_bad_input_is_a_sentence(page, address):
     open_page(page, address)
     page.locator("#batch > button").first.click()
-    page.fill("#prompts textarea", "  ")
+    fill(page, "#prompts textarea", "  ")
     page.click("#race-batches")
     page.wait_for_function("document.querySelector('.mars-race-notice').textContent")
     assert "one a line" in page.locator(".mars-race-notice").inner_text()
