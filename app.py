@@ -6,7 +6,7 @@ import argparse
 import sys
 import threading
 
-from mars_core.cli.arguments import add_model_arguments, threaded_engine
+from mars_core.cli.arguments import add_model_arguments, load_config_from, threaded_engine
 from mars_core.config import check_range
 from mars_core.errors import MarsError
 from mars_core.model_thread import ModelThread
@@ -47,13 +47,15 @@ def serve(args: argparse.Namespace) -> None:
     check_known(args.model)
 
     from mars_core.export.recording import shipped_recordings
+    from mars_core.switching import Switcher
     from mars_core.ui.demo import build_demo, launch
 
     thread = ModelThread()
     opened = threading.Event()
     thread.submit(opened.wait)  # two heavy imports at once would only delay the page
     engine = thread.submit(lambda: threaded_engine(args, thread))
-    demo = build_demo(engine, args.model, next(iter(shipped_recordings().values()), ""))
+    recording = next(iter(shipped_recordings().values()), "")
+    demo = build_demo(engine, args.model, recording, Switcher(thread, load_config_from(args)))
     print(f"MARS Studio: {launch(demo, args.host, args.port)} (Ctrl-C ends it)", file=sys.stderr)
     opened.set()
     loaded = engine.result().loaded

@@ -25,6 +25,7 @@ def model_facts(loaded: LoadedModel) -> dict[str, Any]:
         "licence": loaded.licence,
         "architecture": type(loaded.model).__name__,
         "parameters": loaded.parameters,
+        "quantization": loaded.quantization,
         "mask_token": loaded.mask_token,
         "mask_id": loaded.special.mask_id,
         "trained": loaded.trained,

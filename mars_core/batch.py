@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import psutil
-import torch
-
-from mars_core.cache import Session, entry_bytes
+from mars_core.cache import Session
 from mars_core.config import Caching, DecodeConfig
 from mars_core.decode import CURSOR
 from mars_core.errors import MarsError
 from mars_core.models.load import LoadedModel
+from mars_core.models.memory import free_bytes
 from mars_core.row import Request
 
 # of the free memory, what a cache may take: a forward needs some too
@@ -30,7 +28,7 @@ def batch_session(
         (entries_of(one, caching, loaded.context_length) for one in requests),
         default=1,
     )
-    check_room(rows, tokens, entry_bytes(loaded.model), free_bytes(loaded.device))
+    check_room(rows, tokens, loaded.entry_bytes, free_bytes(loaded.device))
     return Session(loaded.model, loaded.context_length, rows, tokens)
 
 
@@ -63,10 +61,3 @@ def check_room(rows: int, tokens: int, entry: int, free: int) -> None:
         f"a cache for {rows} rows of {tokens} tokens takes {needed / 1e9:.1f} GB, and "
         f"{usable / 1e9:.1f} GB are free: {instead}"
     )
-
-
-def free_bytes(device: torch.device) -> int:
-    """Memory of `device` that is free now."""
-    if device.type == "cuda":
-        return int(torch.cuda.mem_get_info(device)[0])
-    return int(psutil.virtual_memory().available)

@@ -20,7 +20,7 @@ from itertools import repeat
 from typing import Any
 
 import torch
-from transformers import PreTrainedModel
+from transformers import PreTrainedConfig, PreTrainedModel
 from transformers.cache_utils import Cache, CacheLayerMixin
 
 FIRST_CAPACITY = 256
@@ -309,12 +309,16 @@ class Session:
         return torch.zeros_like(mask, dtype=self.model.dtype).masked_fill_(~mask, lowest)
 
 
-def entry_bytes(model: PreTrainedModel) -> int:
-    """Bytes that the keys and values of one token take, over all layers."""
-    config = model.config
+def entry_numbers(config: PreTrainedConfig) -> int:
+    """How many numbers the keys and values of one token are, over all layers."""
     heads = getattr(config, "num_key_value_heads", None) or config.num_attention_heads
     size = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
-    return 2 * int(config.num_hidden_layers * heads * size) * model.dtype.itemsize
+    return 2 * int(config.num_hidden_layers * heads * size)
+
+
+def entry_bytes(model: PreTrainedModel) -> int:
+    """Bytes that the keys and values of one token take, over all layers."""
+    return entry_numbers(model.config) * model.dtype.itemsize
 
 
 def padded(values: Sequence[int], width: int) -> list[int]:

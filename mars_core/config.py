@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Literal, get_args
 
 from mars_core.errors import MarsError
@@ -13,6 +14,7 @@ Metric = Literal["probability", "margin", "entropy"]
 Strategy = Literal["none", "block", "cursor"]
 Device = Literal["auto", "cpu", "cuda", "mps"]
 DtypeName = Literal["auto", "float32", "bfloat16", "float16", "float64"]
+Quantization = Literal["none", "int8", "nf4"]
 
 MAX_BLOCK_SIZE = 64
 MAX_DRAFTS = 16
@@ -111,6 +113,25 @@ class DecodeConfig:
     def slots(self) -> int:
         """Predictions read per forward in mode tau: B, or B + 1 with `use_last_mask`."""
         return self.block_size + self.use_last_mask
+
+
+@dataclass(frozen=True, slots=True)
+class LoadConfig:
+    """Which weights, and where and how they run: the arguments of `mars_core.models.load.load`."""
+
+    model: str
+    adapter: str | None = "auto"
+    device: Device = "auto"
+    dtype: DtypeName = "auto"
+    quantize: Quantization = "none"
+    mask_token: str | None = None
+    models_dir: Path | None = None
+    packing: bool = True
+
+    def __post_init__(self) -> None:
+        check_choice("device", self.device, Device)
+        check_choice("dtype", self.dtype, DtypeName)
+        check_choice("quantize", self.quantize, Quantization)
 
 
 @dataclass(frozen=True, slots=True)

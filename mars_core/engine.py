@@ -240,6 +240,8 @@ def header(
     draft: LoadedModel | None = None,
 ) -> trace.Header:
     """The first record of a run: everything needed to say how its numbers came about."""
+    length = min((prompt.tokens if prompt else 0) + config.max_new_tokens, loaded.context_length)
+    cache = length * loaded.entry_bytes
     return trace.Header(
         type="header",
         format="mars-trace",
@@ -251,6 +253,7 @@ def header(
         dtype_reason=loaded.dtype_reason,
         device=describe_device(loaded),
         versions=library_versions(),
+        memory={"weights": loaded.weight_bytes, "cache": cache},
         prompt=prompt,
         settings={**asdict(config), "stop": list(config.stop)},  # as JSON gives it back
         seed=config.seed,
@@ -274,6 +277,7 @@ def batch_header(
     return plain.model_copy(
         update={
             "settings": {**plain.settings, **about, "cache_bytes": session.bytes},
+            "memory": {"weights": loaded.weight_bytes, "cache": session.bytes},
             "costs": table or None,
         }
     )

@@ -9,6 +9,7 @@ of them do it in this one.
 
 from __future__ import annotations
 
+import gc
 import threading
 from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import Future
@@ -17,15 +18,18 @@ from typing import Any, Protocol, TypeVar, cast
 
 from mars_core.config import DecodeConfig
 from mars_core.control import Control
+from mars_core.errors import MarsError
 from mars_core.trace import AnyRecord, Message
 
 T = TypeVar("T")
+NO_MODEL = "no model is loaded; choose one under Model"
 
 
 class Generates(Protocol):
     """What a page needs of `mars_core.engine.Engine`."""
 
-    loaded: Any
+    @property
+    def loaded(self) -> Any: ...
 
     def encode(self, messages: Sequence[Message], config: DecodeConfig) -> Any: ...
 
@@ -62,22 +66,83 @@ class ModelThread:
 
     def _run(self) -> None:
         while True:
-            work, result = self._work.get()
-            try:
-                result.set_result(work())
-            except BaseException as error:
-                result.set_exception(error)
+            settle(*self._work.get())
+
+
+def settle(work: Callable[[], T], result: Future[T]) -> None:
+    """Do the work, and let its result, or what it raised, be that of the future."""
+    try:
+        result.set_result(work())
+    except BaseException as error:
+        result.set_exception(error)
+
+
+def in_background(work: Callable[[], T]) -> Future[T]:
+    """The coming result of `work()`, done in a thread of its own that ends with the program."""
+    result: Future[T] = Future()
+    threading.Thread(target=settle, args=(work, result), daemon=True).start()
+    return result
+
+
+Opened = tuple[Generates, Races]
 
 
 class ThreadedEngine:
-    """An engine whose forwards all run in one thread, whoever reads its records; and its races."""
+    """An engine whose forwards all run in one thread, whoever reads its records; and its races.
 
-    def __init__(self, engine: Generates, racer: Races, thread: ModelThread) -> None:
-        self.loaded = engine.loaded
-        self.encode = engine.encode
-        self._engine = engine
-        self._racer = racer
+    reopen: how it came about, for when another took its place in vain.
+    """
+
+    def __init__(
+        self,
+        engine: Generates,
+        racer: Races,
+        thread: ModelThread,
+        reopen: Callable[[], Opened] | None = None,
+    ) -> None:
+        self._opened: Opened | None = (engine, racer)
         self._thread = thread
+        self._reopen = reopen
+
+    @property
+    def present(self) -> bool:
+        """Whether there is a model: there is none while one takes another's place."""
+        return self._opened is not None
+
+    @property
+    def loaded(self) -> Any:
+        """The engine's `LoadedModel`."""
+        return self._there()[0].loaded
+
+    def encode(self, messages: Sequence[Message], config: DecodeConfig) -> Any:
+        """As `Engine.encode`."""
+        return self._there()[0].encode(messages, config)
+
+    def switch(self, open_other: Callable[[], Opened], *, beside: bool) -> Future[None]:
+        """Let another engine take this one's place, when no run is going on.
+
+        beside: both have room, so the present one stays until the other is there; else it is freed
+        first. If the other cannot be had, the present one is there again, and the future raises.
+        """
+        return self._thread.submit(lambda: self._switch(open_other, beside))
+
+    def _switch(self, open_other: Callable[[], Opened], beside: bool) -> None:
+        if not beside:
+            self._opened = None
+            gc.collect()
+        try:
+            self._opened = open_other()
+        except BaseException:
+            if self._opened is None and self._reopen is not None:
+                self._opened = self._reopen()
+            raise
+        self._reopen = open_other
+        gc.collect()
+
+    def _there(self) -> Opened:
+        if self._opened is None:
+            raise MarsError(NO_MODEL)
+        return self._opened
 
     def generate(
         self,
@@ -86,17 +151,17 @@ class ThreadedEngine:
         control: Control | None = None,
     ) -> Iterator[AnyRecord]:
         """As `Engine.generate`: bad input raises at once, closing ends the run at once."""
-        return self._read(self._engine.generate(messages, config, control))
+        return self._read(self._there()[0].generate(messages, config, control))
 
     def race(self, messages: Sequence[Message], config: Any, control: Control) -> Iterator[Any]:
         """As `Racer.race`, likewise."""
-        return self._read(self._racer.race(messages, config, control))
+        return self._read(self._there()[1].race(messages, config, control))
 
     def batches(
         self, conversations: Sequence[Sequence[Message]], config: Any, control: Control
     ) -> Iterator[Any]:
         """As `Racer.batches`, likewise."""
-        return self._read(self._racer.batches(conversations, config, control))
+        return self._read(self._there()[1].batches(conversations, config, control))
 
     def _read(self, records: Iterator[T]) -> Iterator[T]:
         def close() -> None:

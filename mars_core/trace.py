@@ -29,6 +29,7 @@ Seed = Annotated[int, Field(ge=0, le=MAX_SEED)]
 Ordinal = Annotated[int, Field(ge=1, le=10**9)]
 TokenId = Annotated[int, Field(ge=0, le=10**9)]
 Unit = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
+Bytes = Annotated[int, Field(ge=0, le=10**15)]
 Milliseconds = Annotated[float, Field(ge=0, le=1e12, allow_inf_nan=False)]
 TokenSource = Literal["ar", "slot", "draft"]
 
@@ -61,7 +62,8 @@ class Prompt(Record):
 class ModelInfo(Record):
     """Which weights ran.
 
-    weights: their origin and precision in words. trained: fine-tuned for MARS.
+    weights: their origin and precision in words. quantization: of the linear layers, "none", "int8"
+    or "nf4". trained: fine-tuned for MARS.
     block_size: the B it was trained with. licence: of the weights, where it is known.
     """
 
@@ -72,6 +74,7 @@ class ModelInfo(Record):
     licence: str | None = None
     architecture: str
     parameters: Parameters
+    quantization: str = "none"
     mask_token: str | None = None
     mask_id: TokenId | None = None
     trained: bool
@@ -83,6 +86,7 @@ class Header(Record):
     """First line of every trace.
 
     prompt: null in a batch, where each row's comes with its `join`.
+    memory: bytes of `weights`, and of the `cache` of prompt and answer (of all rows, in a batch).
     settings: the DecodeConfig, field by field. costs: milliseconds per forward by rows fed, where
     the loop was given such a table. created: UTC, ISO 8601.
     """
@@ -97,6 +101,7 @@ class Header(Record):
     dtype_reason: str | None = None
     device: str
     versions: dict[str, str]
+    memory: dict[str, Bytes] | None = None
     prompt: Prompt | None = None
     settings: dict[str, Any]
     seed: Seed

@@ -13,7 +13,7 @@ import sys
 from collections.abc import Sequence
 
 from mars_core import __version__
-from mars_core.cli import batch, bench, data, evaluate, export, fetch, generate, race, train
+from mars_core.cli import batch, bench, data, evaluate, export, fetch, generate, plan, race, train
 from mars_core.errors import MarsError
 
 
@@ -58,6 +58,6 @@ def build_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"mars-studio {__version__}")
     commands = parser.add_subparsers(dest="command", required=True)
-    for module in (generate, batch, race, export, fetch, bench, data, train, evaluate):
+    for module in (generate, batch, race, export, fetch, plan, bench, data, train, evaluate):
         module.add_commands(commands)
     return parser

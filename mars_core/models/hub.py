@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from mars_core.models.progress import Progress
 from mars_core.models.words import is_disk_full, one_line
 
 SAFE_FILES = ("*.safetensors", "*.json", "*.jinja", "merges.txt", "vocab.txt", "tokenizer.model")
+CACHE_VARIABLE = "HF_HOME"
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
 
 
@@ -25,10 +27,11 @@ def is_hub_id(text: str) -> bool:
     return _HUB_ID.fullmatch(text) is not None
 
 
-def snapshot(hub_id: str, progress: Progress) -> Path:
+def snapshot(hub_id: str, progress: Progress, files: Sequence[str] = SAFE_FILES) -> Path:
     """The folder of `hub_id` in the hub's own cache, downloaded if needed (and possible).
 
-    Raises HubUnavailableError; OSError when the disk is full.
+    files: patterns of those that are wanted. Raises HubUnavailableError; OSError when the disk is
+    full.
     """
     from huggingface_hub import snapshot_download
 
@@ -37,7 +40,7 @@ def snapshot(hub_id: str, progress: Progress) -> Path:
     try:
         folder = snapshot_download(
             hub_id,
-            allow_patterns=list(SAFE_FILES),
+            allow_patterns=list(files),
             ignore_patterns=["*/*"],
             tqdm_class=bar,
         )
@@ -49,15 +52,31 @@ def snapshot(hub_id: str, progress: Progress) -> Path:
     return Path(folder)
 
 
-def required(hub_id: str, what: str, progress: Progress) -> Path:
+def cache_folder() -> Path:
+    """Where the hub's client keeps what it downloads."""
+    from huggingface_hub import constants
+
+    return Path(constants.HF_HUB_CACHE)
+
+
+def is_cached(hub_id: str) -> bool:
+    """Whether weights of `hub_id` are in the hub's cache: all of them, or a part."""
+    from huggingface_hub import try_to_load_from_cache
+
+    found = try_to_load_from_cache(hub_id, "config.json")
+    return isinstance(found, str) and any(Path(found).parent.glob("*.safetensors"))
+
+
+def required(hub_id: str, what: str, progress: Progress, files: Sequence[str] = SAFE_FILES) -> Path:
     """`snapshot` for something a person named; MarsError when it cannot be had."""
     try:
-        return snapshot(hub_id, progress)
+        return snapshot(hub_id, progress, files)
     except HubUnavailableError as error:
         raise MarsError(f"{what} is no folder here, and {error}") from error
     except OSError as error:
         raise MarsError(
-            f"the disk filled up while {what} was downloaded: make room or point HF_HOME elsewhere"
+            f"the disk filled up while {what} was downloaded: make room or point {CACHE_VARIABLE} "
+            "elsewhere"
         ) from error
 
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import torch
 from transformers import (
@@ -14,15 +14,20 @@ from transformers import (
     PreTrainedTokenizerFast,
 )
 
-from mars_core.config import Device, DtypeName, SpecialTokens
+from mars_core.cache import entry_bytes
+from mars_core.config import Device, DtypeName, LoadConfig, Quantization, SpecialTokens
 from mars_core.errors import MarsError
 from mars_core.models import adapter as adapters
 from mars_core.models import catalog, checks, fetch, hub, special
 from mars_core.models.hardware import choose_arithmetic, choose_device
 from mars_core.models.hush import quiet
+from mars_core.models.memory import give_back, weight_bytes
 from mars_core.models.names import check_known
 from mars_core.models.packing import pack_linears
 from mars_core.models.progress import Progress, silent
+from mars_core.models.quantization import in_words, possible, settings
+from mars_core.models.sizes import Sizes
+from mars_core.models.weights import quantised, read_weights, stored_weights
 from mars_core.models.words import folder_at, one_line
 
 
@@ -35,7 +40,8 @@ class LoadedModel:
     mask_token: the [MASK] token as text. trained: an adapter or checkpoint declares MARS training;
     block_size: the B of that training, if declared. context_length: positions, in tokens.
     dtype_reason: why this number format. packed: linear layers are `packing.PackedLinear`.
-    parameters: how many numbers, tied ones once.
+    quantization: of the linear layers' weights; quantization_note: why it is not what was asked
+    for, or None. parameters: how many numbers, tied ones once; weight_bytes: what they take.
     """
 
     model: PreTrainedModel
@@ -52,14 +58,28 @@ class LoadedModel:
     dtype: torch.dtype
     dtype_reason: str
     packed: bool
+    quantization: Quantization
+    quantization_note: str | None
     device: torch.device
     parameters: int
+    weight_bytes: int
     licence: str | None
+
+    @property
+    def entry_bytes(self) -> int:
+        """Bytes that the keys and values of one token take."""
+        return entry_bytes(self.model)
 
     @property
     def dtype_name(self) -> str:
         """The number format as a person writes it, e.g. "float32"."""
         return str(self.dtype).removeprefix("torch.")
+
+
+def load_as(config: LoadConfig, progress: Progress = silent) -> LoadedModel:
+    """`load` with the settings of `config`."""
+    settings = {field.name: getattr(config, field.name) for field in fields(config)}
+    return load(settings.pop("model"), progress=progress, **settings)
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +98,7 @@ def load(
     adapter: str | None = "auto",
     device: Device = "auto",
     dtype: DtypeName = "auto",
+    quantize: Quantization = "none",
     mask_token: str | None = None,
     models_dir: Path | None = None,
     packing: bool = True,
@@ -87,6 +108,8 @@ def load(
 
     adapter: folder or hub id of a PEFT adapter, merged in float32; auto: the one that is shipped
     for a catalogued model, if there is one; None: the model's own weights.
+    quantize: the linear layers' weights in 8 or 4 bits, an adapter merged before; where that cannot
+    be done here they stay in `dtype`, and `quantization_note` says why.
     mask_token: a token, or its id in decimal, to serve as [MASK] instead of the declared one.
     models_dir: where fetched models live, see `fetch.models_dir`.
     packing: linear layers may be packed where that is faster; False for weights that are to be
@@ -95,6 +118,7 @@ def load(
     """
     where = choose_device(device)
     how = choose_arithmetic(dtype, where, allow_packing=packing)
+    kind, note = possible(quantize, where, how.dtype)
     found = resolve(name, models_dir, progress)
     wanted = adapters.shipped(name) if adapter == "auto" else adapter
     used = None if wanted is None else adapters.find_adapter(wanted, progress)
@@ -109,23 +133,20 @@ def load(
             tokenizer, raw, found.record, fetch.read_record(used.folder) if used else {}
         )
         mask_id = special.chosen_mask(mask_token, tokenizer, declared)
-        model = _read_weights(found, config, how.dtype, merging=used is not None)
-        if used is not None:
-            model = adapters.merge(model, used, found.name)
+        model = _model(found, config, used, how.dtype, kind, where)
     eos = special.eos_ids(model, tokenizer)
     special.check_mask(mask_id, embedding_rows(model), eos)
-    # through nn.Module, whose types the overloads of PreTrainedModel.to hide
-    torch.nn.Module.to(model, device=where, dtype=how.dtype)
     model.eval().requires_grad_(False)
-    parameters = sum(parameter.numel() for parameter in model.parameters())
-    if how.packed:
+    packed = how.packed and kind == "none"
+    if packed:
         pack_linears(model)
+    give_back()
     return LoadedModel(
         model=model,
         tokenizer=tokenizer,
         name=found.name,
         source=found.source,
-        weights=found.record.get("weights") or stored_weights(raw),
+        weights=(found.record.get("weights") or stored_weights(raw)) + in_words(kind),
         adapter=used.name if used else None,
         special=SpecialTokens(mask_id, eos),
         mask_token=special.token_text(tokenizer, mask_id),
@@ -134,9 +155,12 @@ def load(
         context_length=config.max_position_embeddings,
         dtype=how.dtype,
         dtype_reason=how.reason,
-        packed=how.packed,
+        packed=packed,
+        quantization=kind,
+        quantization_note=note,
         device=where,
-        parameters=parameters,
+        parameters=Sizes.of(config).parameters,
+        weight_bytes=weight_bytes(model),
         licence=found.record.get("licence"),
     )
 
@@ -146,9 +170,17 @@ def resolve(name: str, models_dir: Path | None, progress: Progress) -> Found:
     check_known(name)
     if entry := catalog.find(name):
         folder = fetch.fetch(entry, fetch.models_dir(models_dir), progress)
-        # the catalogue's stand-in for a mask may change without another fetch
-        record = {**fetch.read_record(folder), "mask_token_id": entry.mask_id}
-        return Found(folder, name, str(record.get("source")), record)
+        # what the catalogue says of the mask may change without another fetch
+        record = {
+            "source": f"hub {entry.hub_id}",
+            "weights": entry.hub_weights,
+            "licence": entry.licence,
+            **fetch.read_record(folder),
+            "mask_token_id": entry.mask_id,
+            "trained": entry.block_size is not None,
+            "block_size": entry.block_size,
+        }
+        return Found(folder, name, str(record["source"]), record)
     path = folder_at(name)
     if path is not None:
         label = path.resolve().name
@@ -181,36 +213,25 @@ def load_tokenizer(found: Found, config: PreTrainedConfig) -> PreTrainedTokenize
     return tokenizer
 
 
-def _read_weights(
-    found: Found, config: PreTrainedConfig, dtype: torch.dtype, *, merging: bool
+def _model(
+    found: Found,
+    config: PreTrainedConfig,
+    adapter: adapters.Adapter | None,
+    dtype: torch.dtype,
+    kind: Quantization,
+    device: torch.device,
 ) -> PreTrainedModel:
-    """The weights on the CPU, in float32 at least if an adapter is to be merged."""
-    # with `output_loading_info` it returns a pair, which its annotation does not say
-    cls: Any = checks.model_class(config)
-    precise = merging and dtype is not torch.float64
-    try:
-        model, report = cls.from_pretrained(
-            found.folder,
-            config=config,
-            dtype=torch.float32 if precise else dtype,
-            use_safetensors=True,
-            trust_remote_code=False,
-            local_files_only=True,
-            attn_implementation="sdpa" if getattr(cls, "_supports_sdpa", False) else "eager",
-            output_loading_info=True,
-        )
-    except Exception as error:
-        # safetensors, torch and transformers each have their own errors for damaged files
-        raise MarsError(f"{found.name} cannot be loaded: {one_line(error)}") from error
-    wrong = sorted(map(str, [*report["missing_keys"], *report["mismatched_keys"]]))
-    if wrong:
-        raise MarsError(
-            f"{found.name} is incomplete: {len(wrong)} tensors are missing or of another shape, "
-            f"such as {one_line(wrong[0], 80)}"
-        )
-    return cast(PreTrainedModel, model)
-
-
-def stored_weights(config: dict[str, Any]) -> str:
-    """The stored weights in words, such as "bfloat16 weights"."""
-    return f"{config.get('dtype') or config.get('torch_dtype') or 'float32'} weights"
+    """The weights on `device` in `dtype`, an adapter merged in float32 at least."""
+    wanted = settings(kind, dtype)
+    precise = adapter is not None and dtype is not torch.float64
+    early = wanted if adapter is None else None
+    read_as = torch.float32 if precise else dtype
+    model = read_weights(found.folder, found.name, config, read_as, early, device)
+    if adapter is not None:
+        model = adapters.merge(model, adapter, found.name)
+        if wanted is not None:
+            return quantised(model, found.name, config, dtype, wanted, device)
+    if wanted is None:
+        # through nn.Module, whose types the overloads of PreTrainedModel.to hide
+        torch.nn.Module.to(model, device=device, dtype=dtype)
+    return model

@@ -24,6 +24,7 @@ class PackedLinear(nn.Module):
     def __init__(self, linear: nn.Linear) -> None:
         super().__init__()
         self.bias = linear.bias
+        self.nbytes = linear.weight.nbytes
         self._packed = torch.ops.mkldnn._reorder_linear_weight(linear.weight, WINDOW_ROWS)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
+from concurrent.futures import Future, wait
 from types import TracebackType
-from typing import Literal, Protocol
+from typing import Any, Literal, Protocol
 
 from tqdm import tqdm
 
@@ -18,6 +20,7 @@ WORDS: dict[str, str] = {
     "convert": "converting (once)",
     "load": "loading",
 }
+LOOK_SECONDS = 0.25
 BYTE_STAGES = frozenset({"download", "check", "unpack"})
 
 
@@ -32,6 +35,27 @@ class Progress(Protocol):
 
 def silent(stage: Stage, done: int, total: int | None) -> None:
     """The progress of who does not want any."""
+
+
+class LatestProgress:
+    """Keeps how far the work is, for whoever wants to show it now and then."""
+
+    def __init__(self, text: str = "") -> None:
+        self.text = text
+
+    def __call__(self, stage: Stage, done: int, total: int | None) -> None:
+        part = f" {done / total:.0%}" if total else ""
+        self.text = f"{WORDS[stage]}{part} …"
+
+    def until(self, future: Future[Any]) -> Iterator[str]:
+        """What is being done, whenever that changes, until `future` is there; what it raised."""
+        said = ""
+        while not future.done():
+            if self.text != said:
+                said = self.text
+                yield said
+            wait([future], LOOK_SECONDS)
+        future.result()
 
 
 class TerminalProgress:

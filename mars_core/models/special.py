@@ -32,9 +32,13 @@ def declaration(
 ) -> Declared:
     """What is said about the mask: by the adapter, the checkpoint, its tokenizer, the catalogue.
 
-    Only the first three count as MARS training: the catalogue's id is a stand-in.
+    Whether it was trained for MARS, and with which B, is for the catalogue to say of a model that
+    is in it; elsewhere only the first three count, and the id of a record is a stand-in.
     """
-    own = _declared_by_checkpoint(tokenizer, config) or _recorded(record, "model", trained=False)
+    known = _recorded(record, "model", trained=record.get("trained") is True)
+    own = _declared_by_checkpoint(tokenizer, config) or known
+    if "trained" in record:
+        own = Declared(own.mask_id, known.trained, known.block_size)
     theirs = _recorded(adapter_record, "adapter", trained=True)
     if theirs.mask_id is None and theirs.block_size is None:
         return own

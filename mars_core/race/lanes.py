@@ -8,10 +8,12 @@ from dataclasses import dataclass, replace
 from mars_core import trace
 from mars_core.baselines import watched_generate
 from mars_core.chat import ChatTurn
-from mars_core.config import DecodeConfig, Mode
+from mars_core.config import DecodeConfig, LoadConfig, Mode
 from mars_core.control import Control, LiveSettings
 from mars_core.engine import Engine, header
 from mars_core.errors import MarsError
+from mars_core.models import catalog
+from mars_core.models.load import LoadedModel
 from mars_core.race.measure import Entrant, race
 from mars_core.race.records import AnyRaceRecord, BatchInfo
 from mars_core.race.settings import BatchLaneName, BatchRaceConfig, LaneName, RaceConfig
@@ -32,13 +34,30 @@ class Fixed:
         return LiveSettings(self.config.mode, self.config.tau, self.control.read().stop)
 
 
-class Racer:
-    """Runs races with one engine, and with another for the weights without their adapter.
+def open_racer(
+    config: LoadConfig, load: Callable[[LoadConfig], LoadedModel]
+) -> tuple[Engine, Racer]:
+    """An engine for a model, and what races it against the same without its MARS training.
 
-    original: loads that other engine, when a race first wants it.
+    load: how models are loaded, and their progress shown.
+    """
+    loaded, entry = load(config), catalog.find(config.model)
+    original = None
+    if loaded.adapter is not None:
+        original = replace(config, adapter=None)
+    elif entry is not None and entry.baseline is not None:
+        original = replace(config, model=entry.baseline)
+    engine = Engine(loaded)
+    return engine, Racer(engine, None if original is None else lambda: Engine(load(original)))
+
+
+class Racer:
+    """Runs races with one engine, and with another for the weights before their MARS training.
+
+    original: loads that other engine, when a race first wants it; None where there are none.
     """
 
-    def __init__(self, engine: Engine, original: Callable[[], Engine]) -> None:
+    def __init__(self, engine: Engine, original: Callable[[], Engine] | None) -> None:
         self._engine = engine
         self._load_original = original
         self._original: Engine | None = None
@@ -49,7 +68,7 @@ class Racer:
         """Race as `config` says; the records as they come. Raises MarsError at once."""
         for lane in config.lanes:
             self._engine.encode(messages, self._settings(lane, config))
-        if "original" in config.lanes and self._engine.loaded.adapter is None:
+        if "original" in config.lanes and self._load_original is None:
             raise MarsError("these weights have no adapter: the lane original would be ar again")
         return self._race(messages, config, control)
 
@@ -94,7 +113,7 @@ class Racer:
     def _entrant(self, lane: LaneName, messages: Sequence[ChatTurn], config: RaceConfig) -> Entrant:
         settings = self._settings(lane, config)
         engine = self._engine
-        if lane == "original":
+        if lane == "original" and self._load_original is not None:
             engine = self._original = self._original or self._load_original()
         name, about = described(lane, settings)
         if lane in ("generate", "lookup"):

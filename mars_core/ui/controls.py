@@ -9,6 +9,7 @@ import gradio as gr
 from gradio.components import Component
 
 from mars_core.config import DecodeConfig
+from mars_core.models import catalog
 from mars_core.race.settings import BatchRaceConfig, RaceConfig
 from mars_core.ui import view
 from mars_core.ui.presets import load_presets
@@ -52,8 +53,21 @@ class BatchInputs(NamedTuple):
     cache_block: Component
 
 
+class Picker(NamedTuple):
+    """Which model takes the place of the present one: first what `Handlers.switch` is given."""
+
+    model: gr.Dropdown
+    adapter: gr.Textbox
+    quantize: gr.Dropdown
+    choice: gr.HTML
+    load: gr.Button
+
+
 class Rail(NamedTuple):
-    """Everything of the rail that listeners are attached to or that they change."""
+    """Everything of the rail that listeners are attached to or that they change.
+
+    picker: of the model; None where it cannot be changed.
+    """
 
     inputs: Inputs
     race_inputs: RaceInputs
@@ -65,10 +79,14 @@ class Rail(NamedTuple):
     batch: gr.Button
     stop: gr.Button
     link: gr.Button
+    picker: Picker | None = None
 
 
-def rail(head: str) -> Rail:
-    """Left column: what to ask and how to decode, under `head` (HTML)."""
+def rail(head: str, model: str | None = None) -> Rail:
+    """Left column: what to ask and how to decode, under `head` (HTML).
+
+    model: which one can be changed for another; None where it cannot.
+    """
     defaults = DecodeConfig()
     title = gr.HTML(head, apply_default_css=False)
     # one line to begin with: then Enter sends, and Shift+Enter is a new line
@@ -110,8 +128,11 @@ def rail(head: str) -> Rail:
     inputs = Inputs(prompt, history, system, mode, tau, *settings)
     race_inputs = _race_settings()
     batch_inputs, batch = _batch_settings()
+    picker = None if model is None else _model_settings(model)
     link = gr.Button("Copy a link to these settings", size="sm", elem_id="link")
-    return Rail(inputs, race_inputs, batch_inputs, title, note, generate, race, batch, stop, link)
+    return Rail(
+        inputs, race_inputs, batch_inputs, title, note, generate, race, batch, stop, link, picker
+    )  # fmt: skip
 
 
 def _settings(defaults: DecodeConfig) -> tuple[Any, ...]:
@@ -192,6 +213,30 @@ def _batch_settings() -> tuple[BatchInputs, gr.Button]:
             cache_block = _number(defaults.cache_block, "Block of the cache")
         batch = gr.Button("Race batches", size="sm", elem_id="race-batches")
     return BatchInputs(prompts, lanes, rows, cache_block), batch
+
+
+def _model_settings(model: str) -> Picker:
+    """Which model is loaded, and how its weights are kept."""
+    with gr.Accordion("Model", open=False, elem_id="model"):
+        name = gr.Dropdown(
+            [(view.choice_label(entry), entry.name) for entry in catalog.CATALOG],
+            value=model,
+            label="Model, or a folder or hub id",
+            allow_custom_value=True,
+        )
+        adapter = gr.Textbox(label="Adapter", placeholder="Empty: that of the model", lines=1)
+        quantize = gr.Dropdown(
+            [("As they are", "none"), ("8 bits (int8)", "int8"), ("4 bits (NF4)", "nf4")],
+            value="none",
+            label="Weights",
+        )
+        choice = gr.HTML(
+            view.choice_html("Everybody on this page gets the model that is loaded."),
+            apply_default_css=False,
+            elem_id="choice",
+        )
+        load = gr.Button("Load", size="sm", elem_id="load-model")
+    return Picker(name, adapter, quantize, choice, load)
 
 
 def _number(value: float, label: str, step: float = 1) -> gr.Number:

@@ -22,8 +22,9 @@ from gradio.events import api
 from mars_core.errors import MarsError
 from mars_core.export.player import PLAYER_FILES, player_text, style_element
 from mars_core.paths import assets_dir
+from mars_core.switching import Switcher
 from mars_core.ui import links, view
-from mars_core.ui.controls import Rail, rail
+from mars_core.ui.controls import Picker, Rail, rail
 from mars_core.ui.handlers import Handlers
 from mars_core.ui.plots import confidence_figure
 from mars_core.ui.routes import routes
@@ -96,22 +97,28 @@ TAU_IN_RANGE = """(mode, tau) => {
 }"""
 
 
-def build_demo(engine: Future[Any], name: str = "", recording: str = "") -> gr.Blocks:
+def build_demo(
+    engine: Future[Any],
+    name: str = "",
+    recording: str = "",
+    switcher: Switcher | None = None,
+) -> gr.Blocks:
     """The page for an engine, which may still be on its way; `launch` serves it.
 
     name: how the model is called until it is there. recording: what is shown at first, JSON Lines.
+    switcher: lets visitors choose another model; None: nobody can.
     """
-    handlers = Handlers(engine)
+    handlers = Handlers(engine, switcher)
     ready = engine.done()  # asked once: it may become so while the page is built
     head, notices = handlers.model() if ready else (view.head_html(f"{name} · loading …"), "")
     with gr.Blocks(title="MARS Studio", analytics_enabled=False, fill_width=True) as demo:
         with gr.Row(elem_id="studio"):
             with gr.Column(scale=0, min_width=320, elem_id="rail"):
-                controls = rail(head)
+                controls = rail(head, switcher.base.model if switcher else None)
             with gr.Column(min_width=320, elem_id="stage"):
                 player = _player(recording and view.shown_recording(recording, RECORDED))
                 below = gr.HTML(notices, apply_default_css=False)
-        if not ready:
+        if switcher or not ready:
             demo.load(
                 handlers.model,
                 None,
@@ -121,6 +128,8 @@ def build_demo(engine: Future[Any], name: str = "", recording: str = "") -> gr.B
                 concurrency_limit=8,
             )
         _wire(demo, handlers, controls, player)
+        if controls.picker:
+            _wire_model(handlers, controls.picker, [controls.head, below])
     return demo
 
 
@@ -213,6 +222,22 @@ def _wire(demo: gr.Blocks, handlers: Handlers, controls: Rail, player: Any) -> N
     api(handlers.race, api_name="race", **queued)
     api(handlers.batch, api_name="batch", **queued)
     demo.unload(handlers.leave)
+
+
+def _wire_model(handlers: Handlers, picker: Picker, shown: list[gr.HTML]) -> None:
+    """Attach the listeners of the choice of a model; shown: what tells of the one that is there."""
+    *chosen, choice, load = picker
+    quietly: dict[str, Any] = {"show_progress": "hidden", "api_visibility": "private"}
+    gr.on(
+        [picker.model.change, picker.quantize.change],
+        handlers.weigh,
+        chosen,
+        choice,
+        concurrency_limit=8,
+        trigger_mode="always_last",
+        **quietly,
+    )
+    load.click(handlers.switch, chosen, [*shown, choice], **quietly)
 
 
 def _linked(controls: Rail) -> dict[str, Component]:

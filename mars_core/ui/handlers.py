@@ -8,15 +8,17 @@ from collections.abc import Generator, Iterable, Iterator
 from concurrent.futures import Future
 from contextlib import closing
 from dataclasses import replace
+from functools import partial
 from itertools import count
 from typing import Any, Literal, cast
 
 import gradio as gr
 
-from mars_core.config import MAX_SEED, DecodeConfig, Metric, Mode
+from mars_core.config import MAX_SEED, DecodeConfig, Metric, Mode, Quantization
 from mars_core.control import Control
 from mars_core.errors import MarsError
-from mars_core.model_thread import ThreadedEngine
+from mars_core.model_thread import ThreadedEngine, in_background
+from mars_core.models.progress import LatestProgress
 from mars_core.race.records import AnyRaceRecord
 from mars_core.race.settings import (
     BatchLaneName,
@@ -25,6 +27,7 @@ from mars_core.race.settings import (
     RaceConfig,
     check_prompts,
 )
+from mars_core.switching import Switcher
 from mars_core.trace import Message
 from mars_core.ui import links, view
 from mars_core.ui.conversation import conversation
@@ -39,10 +42,14 @@ log = logging.getLogger(__name__)
 
 
 class Handlers:
-    """What the listeners call; holds the visitors' runs, and the engine, which may come later."""
+    """What the listeners call; holds the visitors' runs, and the engine, which may come later.
 
-    def __init__(self, engine: Future[ThreadedEngine]) -> None:
+    switcher: what puts another model in the engine's place; None where nobody may.
+    """
+
+    def __init__(self, engine: Future[ThreadedEngine], switcher: Switcher | None = None) -> None:
         self.engine = engine
+        self.switcher = switcher
         self.runs = LiveRuns()
         self.line = Line()
         self._numbers = count(1)
@@ -54,8 +61,61 @@ class Handlers:
             facts = model_facts(self.engine.result().loaded)
         except MarsError as error:
             return view.head_html("no model"), view.notices_html([view.sentence(error)])
-        head = view.head_html(view.model_line(facts), facts.dtype_reason)
+        head = view.head_html(view.model_line(facts), view.model_details(facts))
         return head, view.notices_html(view.notices(facts))
+
+    def weigh(self, model: str, adapter: str, quantize: Quantization) -> str:
+        """What the model that is chosen would take, a sentence."""
+        assert self.switcher is not None
+        if not self.engine.done():
+            return view.choice_html(view.LOADING)
+        try:
+            wanted = self.switcher.wanted(model, adapter, quantize)
+            return view.choice_html(self.switcher.weigh(wanted, self._held()).text)
+        except MarsError as error:
+            return view.choice_html(view.sentence(error))
+
+    def switch(
+        self, model: str, adapter: str, quantize: Quantization
+    ) -> Iterator[tuple[Any, Any, str]]:
+        """Let the chosen model take the place of the present one, for everybody.
+
+        Yields head, notices and a sentence about how far it is. Its files are fetched while runs go
+        on; then it waits its turn. What cannot be had leaves the present model where it is.
+        """
+        assert self.switcher is not None
+        same = gr.skip(), gr.skip()
+        try:
+            for text in LatestProgress(view.LOADING).until(self.engine):
+                yield *same, view.choice_html(text)
+            steps = LatestProgress()
+            wanted = self.switcher.wanted(model, adapter, quantize)
+            self.switcher.check(wanted, self._held())
+            for text in steps.until(in_background(partial(self.switcher.fetch, wanted, steps))):
+                yield *same, view.choice_html(text)
+            with self.line.join() as ahead:
+                place = ahead(None, LOOK_SECONDS)
+                while place:
+                    yield *same, view.choice_html(view.waiting_text(place))
+                    place = ahead(place, LOOK_SECONDS)
+                room = self.switcher.check(wanted, self._held())
+                loading = self.switcher.switch(self.engine.result(), wanted, room, steps)
+                for text in steps.until(loading):
+                    head = view.head_html(f"{wanted.model} · {text}")
+                    yield head, gr.skip(), view.choice_html(text)
+        except MarsError as error:
+            yield *self.model(), view.choice_html(view.sentence(error))
+        except Exception:
+            log.exception("a model could not be loaded")
+            yield *self.model(), view.choice_html(BROKE_OFF)
+        else:
+            yield *self.model(), view.choice_html(f"{wanted.model} is loaded.")
+
+    def _held(self) -> int:
+        """Bytes that are free once the present model is gone."""
+        if not self.engine.done() or self.engine.exception() or not self.engine.result().present:
+            return 0
+        return int(self.engine.result().loaded.weight_bytes)
 
     def ask(
         self, request: gr.Request, prompt: str, history: Any, system: str, *settings: Any
@@ -117,7 +177,7 @@ class Handlers:
         return line, config.seed
 
     def _register(self, request: gr.Request, run: Run) -> str:
-        if self.engine.done():
+        if self.engine.done() and self.engine.result().present:
             for messages in run.conversations:
                 self.engine.result().encode(messages, run.config)
         self.runs.ask(_visitor(request), run)
@@ -313,6 +373,11 @@ def model_facts(loaded: Any) -> view.ModelFacts:
         device=str(getattr(loaded.device, "type", loaded.device)),
         parameters=loaded.parameters,
         dtype_reason=loaded.dtype_reason,
+        quantization=loaded.quantization,
+        quantization_note=loaded.quantization_note,
+        weight_bytes=loaded.weight_bytes,
+        entry_bytes=loaded.entry_bytes,
+        licence=loaded.licence,
     )
 
 

@@ -14,6 +14,7 @@ from typing import Any, Literal, NamedTuple
 
 from mars_core.config import Mode
 from mars_core.errors import MarsError
+from mars_core.models.catalog import UNKNOWN_LICENCE, ModelEntry
 from mars_core.race.records import AnyRaceRecord
 from mars_core.trace import dump_record
 
@@ -30,7 +31,9 @@ ViewName = Literal["chat", "race"]
 class ModelFacts(NamedTuple):
     """What the page tells of the loaded model.
 
-    device: a torch device type, as "cpu". dtype_reason: why this number format.
+    device: a torch device type, as "cpu". dtype_reason: why this number format. quantization: of
+    the weights; quantization_note: why it is not what was asked for. weight_bytes, entry_bytes:
+    memory of the weights, and of the keys and values of one token.
     """
 
     name: str
@@ -40,6 +43,11 @@ class ModelFacts(NamedTuple):
     device: str
     parameters: int
     dtype_reason: str = ""
+    quantization: str = "none"
+    quantization_note: str | None = None
+    weight_bytes: int = 0
+    entry_bytes: int = 0
+    licence: str | None = None
 
 
 def record_line(record: AnyRaceRecord) -> str:
@@ -152,7 +160,20 @@ def model_line(model: ModelFacts) -> str:
         training = f"MARS-trained, B = {model.block_size}"
     else:
         training = "MARS-trained"
-    return " · ".join((model.name, training, model.dtype, model.device.upper()))
+    weights = () if model.quantization == "none" else (f"{model.quantization} weights",)
+    return " · ".join((model.name, training, *weights, model.dtype, model.device.upper()))
+
+
+def model_details(model: ModelFacts) -> str:
+    """What else there is to say of it: why this number format, what it takes, whose it is."""
+    said = [
+        f"{model.dtype}: {model.dtype_reason}" if model.dtype_reason else model.dtype,
+        f"weights {model.weight_bytes / 1e6:,.0f} MB",
+        f"cache {model.entry_bytes / 1e3:,.0f} kB per token",
+    ]
+    if model.licence:
+        said.append(f"licence: {model.licence}")
+    return "; ".join(said)
 
 
 def notices(model: ModelFacts) -> list[str]:
@@ -163,6 +184,8 @@ def notices(model: ModelFacts) -> list[str]:
             "Not trained for MARS: these base weights never learned to predict from masks. "
             "At high tau expect about one token per forward."
         )
+    if model.quantization_note:
+        found.append(f"{model.quantization_note[0].upper()}{model.quantization_note[1:]}.")
     if model.parameters < SMALL_MODEL_PARAMETERS:
         size = f"{model.parameters / 1e6:.0f}M" if model.parameters >= 1e6 else "tiny"
         found.append(f"A {size} model is small and often wrong.")
@@ -207,6 +230,18 @@ def head_html(line: str, reason: str = "") -> str:
         '<div class="studio-head"><h1><span class="studio-mark" aria-hidden="true"></span>'
         f'MARS Studio</h1><p title="{escape(reason)}">{escape(line)}</p></div>'
     )
+
+
+def choice_label(entry: ModelEntry) -> str:
+    """A catalogued model in a list, e.g. "mars-qwen2.5-7b · B = 4 · licence unknown"."""
+    trained = () if entry.block_size is None else (f"B = {entry.block_size}",)
+    licence = "licence unknown" if entry.licence == UNKNOWN_LICENCE else entry.licence
+    return " · ".join((entry.name, *trained, licence))
+
+
+def choice_html(text: str) -> str:
+    """A sentence under the choice of a model."""
+    return f'<p class="studio-note" role="status">{escape(text)}</p>'
 
 
 def notices_html(texts: Iterable[str]) -> str:

@@ -31,6 +31,11 @@ def loaded(**changes: object) -> SimpleNamespace:
         "dtype_reason": "asked for",
         "device": SimpleNamespace(type="cpu"),
         "parameters": 134_515_008,
+        "quantization": "none",
+        "quantization_note": None,
+        "weight_bytes": 269_000_000,
+        "entry_bytes": 23_040,
+        "licence": "Apache-2.0",
     }
     return SimpleNamespace(**{**facts, **changes})
 

@@ -1,0 +1,87 @@
+"""How much memory a model really takes: what `mars_core.models.plan` works out, measured."""
+
+from __future__ import annotations
+
+import multiprocessing
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from dataclasses import dataclass
+from pathlib import Path
+from typing import cast
+
+from mars_core.cache import Fed, Session
+from mars_core.config import Device, DtypeName
+from mars_core.errors import MarsError
+from mars_core.models.hardware import choose_device
+from mars_core.models.load import LoadedModel, load
+from mars_core.models.memory import Peak, give_back
+from mars_core.models.plan import Format
+
+WINDOW = 9  # rows of the last forward, as many as verified decoding feeds
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """A model to load, and how many tokens it is to hold."""
+
+    model: str
+    adapter: str | None
+    device: Device
+    models_dir: Path | None
+    form: Format
+    tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """Bytes above those of the program, at most, of a model that is loaded and decodes. note: why
+    the weights are in another format than was asked for."""
+
+    bytes: int
+    note: str | None
+
+
+def measured(task: Task) -> Measured:
+    """Load and decode in a process of its own. Raises MarsError where it dies."""
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(1, context) as pool:
+        try:
+            return pool.submit(measure, task).result()
+        except BrokenProcessPool:
+            raise MarsError(
+                f"the process that loaded {task.model} in {task.form.name} died, perhaps for lack "
+                "of memory"
+            ) from None
+
+
+def measure(task: Task) -> Measured:
+    """The same in this process, twice: libraries that the first time brings in do not count."""
+    once(task)
+    give_back()
+    return once(task)
+
+
+def once(task: Task) -> Measured:
+    """Load, fill the cache, run a forward; on a CPU, memory is that of the process."""
+    peak = Peak(choose_device(task.device))
+    before = peak.look()
+    loaded = load(
+        task.model,
+        adapter=task.adapter,
+        device=task.device,
+        dtype=cast(DtypeName, task.form.dtype),
+        quantize=task.form.quantization,
+        models_dir=task.models_dir,
+        packing=False,
+    )
+    with peak.watching():
+        fill(loaded, task.tokens)
+    return Measured(peak.bytes - before, loaded.quantization_note)
+
+
+def fill(loaded: LoadedModel, tokens: int) -> None:
+    """Decode as far as memory is concerned: a prompt, then a forward of a window behind it."""
+    held = tokens - WINDOW
+    session = Session(loaded.model, loaded.context_length, 1, tokens)
+    session.prefill([[0] * held])
+    session.forward([Fed([0] * WINDOW, range(held, tokens), head=range(WINDOW))])
