@@ -77,11 +77,12 @@ class Switcher:
         device = choose_device(wanted.device)
         form = self._format(wanted)
         tokens = min(PLANNED_TOKENS, sizes.context)
-        total = plan.needs(sizes, form, tokens).total
+        on_cpu = device.type == "cpu"
+        total = plan.needs(sizes, form, tokens, on_cpu=on_cpu).total
         adapter = shipped(wanted.model) if wanted.adapter == "auto" else wanted.adapter
         merging = adapter is not None
         loading = sizes.loading(form.torch_dtype, form.quantization, merging=merging)
-        needed = max(total, loading) if device.type == "cpu" else total
+        needed = max(total, loading) if on_cpu else total
         free = free_bytes(device)
         usable = SHARE_OF_FREE * free
         fits = needed <= usable + held

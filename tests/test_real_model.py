@@ -204,3 +204,16 @@ def test_more_than_one_token_per_forward_really_happens(loaded):
         )
     }
     assert len(counts) > 1
+
+
+@pytest.mark.parametrize("mode", ["one", "verified"])
+def test_in_four_bits_it_is_coherent_and_equals_generate(mode):
+    """The same quantised weights in both; float32 inside, where bitsandbytes takes part too."""
+    loaded = load("smollm2-135m", device="cpu", dtype="float32", quantize="nf4")
+    assert loaded.quantization == "nf4"
+    ids = prompt_ids(loaded, "What is the capital of Japan?")
+    config = DecodeConfig(mode=mode, max_new_tokens=20)
+    ours = [token.token for step in steps(loaded, ids, config) for token in step.tokens]
+    theirs = transformers_generate(loaded, ids, len(ours), eos_ids=sorted(loaded.special.eos_ids))
+    assert ours == list(theirs)
+    assert "Tokyo" in loaded.tokenizer.decode(ours)

@@ -210,6 +210,8 @@ def load_shown(config: LoadConfig) -> LoadedModel:
         loaded = load_as(config, progress)
     if loaded.quantization_note:
         print(f"{loaded.name}: {loaded.quantization_note}", file=sys.stderr)
+    if loaded.licence == catalog.UNKNOWN_LICENCE:
+        print(f"{loaded.name}: its licence is {loaded.licence}", file=sys.stderr)
     return loaded
 
 

@@ -6,9 +6,9 @@ import argparse
 import json
 import sys
 from collections.abc import Callable
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import partial
-from typing import Any, get_args
+from typing import TYPE_CHECKING, Any, cast, get_args
 
 from mars_core.cli.arguments import (
     Commands,
@@ -17,10 +17,16 @@ from mars_core.cli.arguments import (
     add_model_arguments,
     chosen_adapter,
     config_from,
+    load_config_from,
     load_model,
+    load_shown,
     settings_from,
 )
-from mars_core.evaluation.settings import DecodingConfig, SetName
+from mars_core.config import DtypeName, Quantization
+from mars_core.evaluation.settings import DecodingConfig, QuantizationConfig, SetName
+
+if TYPE_CHECKING:
+    from mars_core.models.load import LoadedModel
 
 
 def add_commands(commands: Commands) -> None:
@@ -30,6 +36,7 @@ def add_commands(commands: Commands) -> None:
     add_arithmetic(kinds)
     add_exactness(kinds)
     add_perplexity(kinds)
+    add_quantization(kinds)
 
 
 def add_arithmetic(kinds: Commands) -> None:
@@ -73,13 +80,16 @@ def add_decoding(kinds: Commands) -> None:
     decoding.set_defaults(run=run_decoding)
 
 
-def add_prompts(parser: argparse.ArgumentParser, sets: tuple[SetName, ...]) -> None:
-    """What is answered, by default all of `sets`."""
+def add_prompts(
+    parser: argparse.ArgumentParser, sets: tuple[SetName, ...], *, minutes: bool = True
+) -> None:
+    """What is answered, by default all of `sets`; minutes: with a limit of time."""
     add = parser.add_argument
     shown = " ".join(sets)
     add("--sets", nargs="+", choices=get_args(SetName), default=sets, help=f"prompts ({shown})")
     add("--limit", type=int, help="prompts of each set")
-    add("--minutes", type=float, help="end after so long; the sets take turns")
+    if minutes:
+        add("--minutes", type=float, help="end after so long; the sets take turns")
 
 
 def add_exactness(kinds: Commands) -> None:
@@ -108,6 +118,21 @@ def add_perplexity(kinds: Commands) -> None:
     add("--json", action="store_true", help="print everything as JSON")
     add_model_arguments(perplexity)
     perplexity.set_defaults(run=run_perplexity)
+
+
+def add_quantization(kinds: Commands) -> None:
+    quantization = kinds.add_parser(
+        "quantization",
+        help="weights in 16, 8 and 4 bits beside float32, on the answers that it gives",
+        allow_abbrev=False,
+    )
+    default, add = QuantizationConfig(), quantization.add_argument
+    add_prompts(quantization, default.sets, minutes=False)
+    add("--max-new-tokens", type=int, default=default.max_new_tokens, help="(%(default)s)")
+    add("--tau", type=float, default=default.tau, help="of the masks (%(default)s)")
+    add("--json", action="store_true", help="print everything as JSON")
+    add_model_arguments(quantization)
+    quantization.set_defaults(run=run_quantization, limit=default.limit, dtype="bfloat16")
 
 
 def run_decoding(args: argparse.Namespace) -> int:
@@ -151,6 +176,21 @@ def run_perplexity(args: argparse.Namespace) -> int:
         for adapter in dict.fromkeys((None, chosen_adapter(args)))
     ]
     show(args, measure(models, args.file, args.limit, report_count), table)
+    return 0
+
+
+def run_quantization(args: argparse.Namespace) -> int:
+    """Answer the prompts in every format and print a table, or JSON."""
+    from mars_core.evaluation.quantization import measure, table
+    from mars_core.models.plan import formats
+
+    config = settings_from(args, QuantizationConfig)
+    base = load_config_from(args)
+
+    def load(dtype: str, quantize: Quantization) -> LoadedModel:
+        return load_shown(replace(base, dtype=cast(DtypeName, dtype), quantize=quantize))
+
+    show(args, measure(load, formats(args.dtype), config, report_count), table)
     return 0
 
 

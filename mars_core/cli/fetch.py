@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import sys
 
 from mars_core.cli.arguments import Commands, add_models_dir
 from mars_core.errors import MarsError
@@ -28,5 +29,6 @@ def run_fetch(args: argparse.Namespace) -> int:
         raise MarsError(f"unknown model {args.model!r}: known are {', '.join(catalog.names())}")
     with TerminalProgress() as progress:
         folder = fetch.fetch(entry, fetch.models_dir(args.models_dir), progress)
+    print(f"{entry.name}: licence {entry.licence}", file=sys.stderr)
     print(folder)
     return 0

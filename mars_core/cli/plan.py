@@ -116,26 +116,32 @@ def made(args: argparse.Namespace) -> Plan:
         config = plan.config_of(args.model, args.models_dir)
         sizes = Sizes.of(config)
     adapter, device = chosen_adapter(args), choose_device(args.device)
+    on_cpu = device.type == "cpu"
     free = free_bytes(device)
     contexts = sorted({min(tokens, sizes.context) for tokens in args.contexts})
     lines = []
     for form in plan.formats(args.dtype):
-        here = plan.longest(sizes, form, free, args.rows)
+        here = plan.longest(sizes, form, free, args.rows, on_cpu=on_cpu)
         task = (args.model, adapter, args.device, args.models_dir, form)
         lines.append(
             Line(
                 form,
-                {tokens: plan.needs(sizes, form, tokens, args.rows) for tokens in contexts},
+                {
+                    tokens: plan.needs(sizes, form, tokens, args.rows, on_cpu=on_cpu)
+                    for tokens in contexts
+                },
                 sizes.cache(1, form.torch_dtype),
                 sizes.loading(
                     form.torch_dtype,
                     form.quantization,
                     merging=adapter is not None,
-                    on_cpu=device.type == "cpu",
+                    on_cpu=on_cpu,
                 ),
                 here,
                 {
-                    gigabytes: plan.longest(sizes, form, plan.card_budget(gigabytes), args.rows)
+                    gigabytes: plan.longest(
+                        sizes, form, plan.card_budget(gigabytes), args.rows, on_cpu=False
+                    )
                     for gigabytes in args.cards
                 },
                 {

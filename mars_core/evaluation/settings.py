@@ -153,3 +153,28 @@ class SpeedConfig:
         check_prompts(self.sets, self.limit)
         for tau in self.taus:
             check_range("tau", tau, 0, 1)
+
+
+@dataclass(frozen=True, slots=True)
+class QuantizationConfig:
+    """sets, limit: prompts, each answered with at most max_new_tokens, greedily. tau: of the masks.
+    dtype: what quantised weights compute in."""
+
+    sets: tuple[SetName, ...] = ("everyday",)
+    limit: int | None = 20
+    max_new_tokens: int = 64
+    tau: float = 0.9
+    dtype: str = "bfloat16"
+
+    def __post_init__(self) -> None:
+        check_prompts(self.sets, self.limit)
+        self.decode("tau")
+
+    def decode(self, mode: str) -> DecodeConfig:
+        """How both modes decode."""
+        return DecodeConfig(
+            mode="one" if mode == "one" else "tau",
+            tau=self.tau,
+            max_new_tokens=self.max_new_tokens,
+            alternatives=0,
+        )

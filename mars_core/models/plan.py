@@ -62,22 +62,22 @@ def formats(quantised_in: str = "bfloat16") -> tuple[Format, ...]:
     )
 
 
-def needs(sizes: Sizes, form: Format, tokens: int, rows: int = 1) -> Needs:
+def needs(sizes: Sizes, form: Format, tokens: int, rows: int = 1, *, on_cpu: bool = True) -> Needs:
     """What decoding in this format takes."""
     dtype, kind = form.torch_dtype, form.quantization
     return Needs(
         sizes.weights(dtype, kind),
         rows * sizes.cache(tokens, dtype),
-        sizes.workspace(tokens, dtype, kind),
+        sizes.workspace(tokens, dtype, kind, on_cpu=on_cpu),
     )
 
 
-def longest(sizes: Sizes, form: Format, budget: int, rows: int = 1) -> int:
+def longest(sizes: Sizes, form: Format, budget: int, rows: int = 1, *, on_cpu: bool = True) -> int:
     """The most tokens for which everything fits into `budget` bytes; 0: not even the weights."""
     low, high = 0, sizes.context
     while low < high:
         middle = (low + high + 1) // 2
-        if needs(sizes, form, middle, rows).total <= budget:
+        if needs(sizes, form, middle, rows, on_cpu=on_cpu).total <= budget:
             low = middle
         else:
             high = middle - 1

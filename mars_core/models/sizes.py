@@ -91,7 +91,9 @@ class Sizes:
         """Bytes of the keys and values of so many tokens."""
         return self.entry * dtype.itemsize * tokens
 
-    def workspace(self, tokens: int, dtype: torch.dtype, kind: Quantization = "none") -> int:
+    def workspace(
+        self, tokens: int, dtype: torch.dtype, kind: Quantization = "none", *, on_cpu: bool = True
+    ) -> int:
         """Bytes that forwards take besides, at most: about, and not only of tensors.
 
         The prefill of one chunk takes most: its layers, its attention mask as bools and as
@@ -103,11 +105,11 @@ class Sizes:
         attention = rows * tokens * (1 + size) + 2 * tokens * self.hidden * size
         quantised = {
             "none": 0,
-            "nf4": 2 * self.largest * FLOAT,
+            "nf4": 2 * self.largest * size,
             "int8": INT8_COPIES * rows * (self.inner + self.hidden) * FLOAT,
         }
-        held = LAYERS_HELD * (layer + attention + quantised[kind])
-        return held + TOKENIZER_BYTES * self.vocabulary
+        held = layer + attention + quantised[kind]
+        return LAYERS_HELD * held + TOKENIZER_BYTES * self.vocabulary if on_cpu else held
 
     def loading(
         self, dtype: torch.dtype, kind: Quantization, *, merging: bool, on_cpu: bool = True

@@ -186,6 +186,8 @@ def notices(model: ModelFacts) -> list[str]:
         )
     if model.quantization_note:
         found.append(f"{model.quantization_note[0].upper()}{model.quantization_note[1:]}.")
+    if model.licence == UNKNOWN_LICENCE:
+        found.append(f"The licence of these weights is {model.licence}.")
     if model.parameters < SMALL_MODEL_PARAMETERS:
         size = f"{model.parameters / 1e6:.0f}M" if model.parameters >= 1e6 else "tiny"
         found.append(f"A {size} model is small and often wrong.")

@@ -66,9 +66,9 @@ def page(browser):
     context.close()
 
 
-def serve(engine):
+def serve(engine, switcher=None):
     """The real page for an engine."""
-    demo = build_demo(ready(engine))
+    demo = build_demo(ready(engine), switcher=switcher)
     launch(demo, "127.0.0.1", None)
     return demo
 

@@ -1,0 +1,101 @@
+"""Another model is chosen on the page, while it stays open."""
+
+import pytest
+
+from mars_core.config import LoadConfig
+from mars_core.model_thread import ModelThread, ThreadedEngine
+from mars_core.models.load import load_as
+from mars_core.switching import Switcher, open_for_page
+from tests.browser.harness import fill, needs_chromium, open_page, records, serve, wait_state
+from tests.tiny import tiny_checkpoint, tiny_qwen2, torch
+
+pytestmark = needs_chromium
+
+
+@pytest.fixture
+def folders(tmp_path):
+    first = tiny_checkpoint(tmp_path / "first", mask=True)
+    second = tiny_checkpoint(tmp_path / "second", tiny_qwen2(dtype=torch.float32), mask=True)
+    return str(first), str(second)
+
+
+@pytest.fixture
+def address(folders):
+    base = LoadConfig(folders[0], device="cpu", dtype="float32", packing=False)
+    thread = ModelThread()
+    engine = ThreadedEngine(*open_for_page(base, load_as), thread)
+    demo = serve(engine, Switcher(thread, base))
+    yield demo.local_url
+    demo.close()
+
+
+def choose(page, name):
+    page.locator("#model input").first.fill(name)
+    page.keyboard.press("Enter")
+
+
+def says(page, words):
+    page.wait_for_function(
+        "words => document.querySelector('#choice').textContent.includes(words)", arg=words
+    )
+
+
+def head(page):
+    return page.locator(".studio-head p").inner_text()
+
+
+def ask(page):
+    fill(page, "#prompt textarea", "Hello!")
+    page.get_by_label("Max tokens").fill("4")
+    page.click("#generate")
+    page.wait_for_function("window.marsPlayer.records.some(({ type }) => type === 'done')")
+    wait_state(page, "done")
+    return records(page)[0]["model"]["name"]
+
+
+def test_another_model_and_one_that_cannot_be_had(page, address, folders):
+    open_page(page, address)
+    assert head(page).startswith("first · MARS-trained")
+    page.locator("#model > button").click()
+    choose(page, "nosuch")
+    says(page, "Unknown model")
+    page.click("#load-model")
+    page.wait_for_timeout(500)
+    says(page, "Unknown model")
+    assert head(page).startswith("first")
+
+    choose(page, folders[1])
+    says(page, "float32: ")
+    says(page, " free.")
+    page.click("#load-model")
+    says(page, "is loaded")
+    assert head(page).startswith("second · MARS-trained")
+    assert ask(page) == "second"
+
+
+def test_whoever_comes_later_sees_the_model_that_is_there(page, address, folders):
+    open_page(page, address)
+    page.locator("#model > button").click()
+    choose(page, folders[1])
+    says(page, "float32: ")
+    page.locator("#model").get_by_label("Weights").click()
+    page.get_by_role("option", name="4 bits (NF4)").click()
+    says(page, "nf4, float32: ")
+    page.click("#load-model")
+    says(page, "is loaded")
+    assert "nf4 weights" in head(page)
+    open_page(page, address)
+    page.wait_for_function(
+        "document.querySelector('.studio-head p').textContent.startsWith('second')"
+    )
+
+
+def test_every_model_says_its_licence(page, address):
+    open_page(page, address)
+    page.locator("#model > button").click()
+    page.locator("#model input").first.click()
+    options = page.get_by_role("option").all_inner_texts()
+    assert any("smollm2-135m · Apache-2.0" in option for option in options)
+    mars = [option for option in options if "mars-qwen2.5" in option]
+    assert len(mars) == 8
+    assert all("licence unknown" in option for option in mars)
