@@ -7,6 +7,8 @@ const FACTS = {
   Adapter: ({ model }) => model.adapter,
   Licence: ({ model }) => model.licence,
   Device: ({ device, dtype }) => `${device}, ${dtype}`,
+  Memory: ({ memory }) =>
+    memory && Object.entries(memory).map(([name, bytes]) => `${name} ${bytesText(bytes)}`).join(", "),
   Settings: ({ settings: s }) =>
     `tau ${short(s.tau)}, B = ${s.block_size}${s.use_last_mask ? " + 1" : ""}, ` +
     `${s.temperature ? `temperature ${short(s.temperature)}, seed ${s.seed}` : "greedy"}, ` +
@@ -16,6 +18,9 @@ const FACTS = {
   Made: ({ created }) => created,
   Command: ({ command }) => command,
 };
+
+const bytesText = (bytes) =>
+  bytes < 999.5e6 ? `${(bytes / 1e6).toFixed(bytes < 10e6 ? 1 : 0)} MB` : `${(bytes / 1e9).toFixed(1)} GB`;
 
 // header: of a trace; first: of the recording (a race has one of its own).
 const factsOf = (header, first = header) => {

@@ -231,7 +231,7 @@ def _model_settings(model: str) -> Picker:
             label="Weights",
         )
         choice = gr.HTML(
-            view.choice_html("Everybody on this page gets the model that is loaded."),
+            view.choice_html(view.FOR_EVERYBODY),
             apply_default_css=False,
             elem_id="choice",
         )

@@ -129,7 +129,7 @@ def build_demo(
             )
         _wire(demo, handlers, controls, player)
         if controls.picker:
-            _wire_model(handlers, controls.picker, [controls.head, below])
+            _wire_model(demo, handlers, controls.picker, [controls.head, below])
     return demo
 
 
@@ -224,10 +224,11 @@ def _wire(demo: gr.Blocks, handlers: Handlers, controls: Rail, player: Any) -> N
     demo.unload(handlers.leave)
 
 
-def _wire_model(handlers: Handlers, picker: Picker, shown: list[gr.HTML]) -> None:
+def _wire_model(demo: gr.Blocks, handlers: Handlers, picker: Picker, shown: list[gr.HTML]) -> None:
     """Attach the listeners of the choice of a model; shown: what tells of the one that is there."""
     *chosen, choice, load = picker
     quietly: dict[str, Any] = {"show_progress": "hidden", "api_visibility": "private"}
+    demo.load(handlers.details, None, choice, concurrency_limit=8, **quietly)
     gr.on(
         [picker.model.change, picker.quantize.change],
         handlers.weigh,

@@ -64,6 +64,14 @@ class Handlers:
         head = view.head_html(view.model_line(facts), view.model_details(facts))
         return head, view.notices_html(view.notices(facts))
 
+    def details(self) -> str:
+        """What the present model takes, once it is there."""
+        try:
+            told = view.model_details(model_facts(self.engine.result().loaded))
+        except MarsError as error:
+            told = view.sentence(error)
+        return view.choice_html(f"{told}. {view.FOR_EVERYBODY}")
+
     def weigh(self, model: str, adapter: str, quantize: Quantization) -> str:
         """What the model that is chosen would take, a sentence."""
         assert self.switcher is not None

@@ -18,6 +18,7 @@ from mars_core.models.catalog import UNKNOWN_LICENCE, ModelEntry
 from mars_core.race.records import AnyRaceRecord
 from mars_core.trace import dump_record
 
+FOR_EVERYBODY = "Another one is for everybody who has this page open."
 LOADING = "The model is being loaded …"
 BATCH_SECONDS = 0.1
 # a program at the endpoint needs no smooth motion, and every update takes time from decoding

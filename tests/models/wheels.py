@@ -108,6 +108,7 @@ def build_wheel(folder: Path) -> ModelEntry:
         disk_bytes=10_000_000,
         mask_id=3,
         package=package,
+        hub_weights="unquantised bfloat16 weights from the hub",
     )
 
 

@@ -7,12 +7,12 @@ from dataclasses import replace
 import pytest
 
 from mars_core.baselines import watched_generate
-from mars_core.config import DecodeConfig
+from mars_core.config import DecodeConfig, LoadConfig
 from mars_core.control import LiveControl
 from mars_core.engine import Engine
 from mars_core.errors import MarsError
 from mars_core.models.load import load
-from mars_core.race.lanes import Racer
+from mars_core.race.lanes import Racer, open_racer
 from mars_core.race.records import collect
 from mars_core.race.settings import RaceConfig
 from mars_core.race.verdict import verdict_of
@@ -98,11 +98,24 @@ def test_races_that_cannot_be(config, words):
 
 
 def test_without_an_adapter_there_is_no_other_original(racer):
-    engine = Engine(replace(racer._engine.loaded, adapter=None))
+    loaded = replace(racer._engine.loaded, adapter=None)
+    _, alone = open_racer(LoadConfig("a folder"), lambda config: loaded)
     with pytest.raises(MarsError, match="no adapter"):
-        Racer(engine, lambda: engine).race(
-            SAID, RaceConfig(lanes=("ar", "original")), LiveControl(DecodeConfig())
-        )
+        alone.race(SAID, RaceConfig(lanes=("ar", "original")), LiveControl(DecodeConfig()))
+
+
+def test_the_original_is_the_same_without_its_adapter(racer):
+    wanted = []
+
+    def load(config):
+        wanted.append(config.adapter)
+        return replace(racer._engine.loaded, adapter=config.adapter)
+
+    _, own = open_racer(LoadConfig("a folder", adapter="lora"), load)
+    config = RaceConfig(DecodeConfig(max_new_tokens=2), ("ar", "original"), repeats=1)
+    list(own.race(SAID, config, LiveControl(config.decode)))
+    list(own.race(SAID, config, LiveControl(config.decode)))
+    assert wanted == ["lora", None]
 
 
 class Ticks:

@@ -66,6 +66,7 @@ class ScriptedEngine:
         error: str | None = None,
     ) -> None:
         self.loaded = loaded()
+        self.present = True
         self.passes = passes
         self.pause = pause
         self.disagree = disagree
