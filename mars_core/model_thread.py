@@ -115,8 +115,8 @@ class ThreadedEngine:
         return self._there()[0].loaded
 
     def encode(self, messages: Sequence[Message], config: DecodeConfig) -> Any:
-        """As `Engine.encode`."""
-        return self._there()[0].encode(messages, config)
+        """As `Engine.encode`; while another model takes its place there is none to ask."""
+        return self._opened[0].encode(messages, config) if self._opened else None
 
     def switch(self, open_other: Callable[[], Opened], *, beside: bool) -> Future[None]:
         """Let another engine take this one's place, when no run is going on.

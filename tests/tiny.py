@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -66,7 +67,22 @@ def tiny_tokenizer(*, mask: bool = False) -> PreTrainedTokenizerFast:
     mask: whether `<|mask|>` is one of its tokens.
     """
     specials = tiny_specials(mask=mask)
-    tokens, merges = vocabulary(specials)
+    return byte_level(
+        *vocabulary(specials),
+        specials,
+        bos_token="<|im_start|>",
+        clean_up_tokenization_spaces=False,
+        model_max_length=256,
+    )
+
+
+def byte_level(
+    tokens: Sequence[str], merges: Sequence[str], specials: Sequence[str], **options: Any
+) -> PreTrainedTokenizerFast:
+    """A byte-level BPE tokenizer of these tokens by id, with a ChatML template.
+
+    specials: names of special tokens, added behind the others where they are not among them.
+    """
     model = tokenizer_models.BPE(
         vocab={token: index for index, token in enumerate(tokens)},
         merges=[(left, right) for left, right in (merge.split(" ") for merge in merges)],
@@ -76,12 +92,7 @@ def tiny_tokenizer(*, mask: bool = False) -> PreTrainedTokenizerFast:
     backend.decoder = decoders.ByteLevel()
     backend.add_special_tokens([AddedToken(name, special=True) for name in specials])
     tokenizer = PreTrainedTokenizerFast(
-        tokenizer_object=backend,
-        eos_token=EOS,
-        bos_token="<|im_start|>",
-        pad_token="<|endoftext|>",
-        clean_up_tokenization_spaces=False,
-        model_max_length=256,
+        tokenizer_object=backend, eos_token=EOS, pad_token="<|endoftext|>", **options
     )
     tokenizer.chat_template = CHAT_TEMPLATE
     return tokenizer

@@ -61,11 +61,11 @@ class Sizes:
             outputs=sum(layer.out_features for layer in layers),
             others=sum(parameter.numel() for parameter in model.parameters()) - linear,
             head=head.weight.numel(),
-            largest=max(layer.weight.numel() for layer in layers),
+            largest=max((layer.weight.numel() for layer in layers), default=0),
             entry=entry_numbers(config),
             vocabulary=config.vocab_size,
             hidden=config.hidden_size,
-            inner=max(max(layer.in_features, layer.out_features) for layer in layers),
+            inner=max((max(layer.weight.shape) for layer in layers), default=config.hidden_size),
             context=config.max_position_embeddings,
         )
 

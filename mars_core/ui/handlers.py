@@ -185,7 +185,7 @@ class Handlers:
         return line, config.seed
 
     def _register(self, request: gr.Request, run: Run) -> str:
-        if self.engine.done() and self.engine.result().present:
+        if self.engine.done():
             for messages in run.conversations:
                 self.engine.result().encode(messages, run.config)
         self.runs.ask(_visitor(request), run)

@@ -19,8 +19,6 @@ PROMPTS = ["Tell me of the sea.", "Why?", "<b>One</b>, two", "the other", "and o
 class Batches:
     """A real tiny engine, as the page has it."""
 
-    present = True
-
     def __init__(self, engine):
         self.loaded, self.encode, self.generate = engine.loaded, engine.encode, engine.generate
         self.race, self.batches = (racer := Racer(engine, lambda: engine)).race, racer.batches

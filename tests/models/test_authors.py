@@ -12,8 +12,6 @@ import huggingface_hub
 import pytest
 import torch
 from huggingface_hub._snapshot_download import snapshot_download
-from tokenizers import AddedToken, Tokenizer, decoders, pre_tokenizers
-from tokenizers import models as tokenizer_models
 from transformers import PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM
 
 from mars_core import cli
@@ -24,7 +22,7 @@ from mars_core.models.load import load, load_as
 from mars_core.race.lanes import open_racer
 from mars_core.race.settings import RaceConfig
 from mars_core.trace import Message
-from tests.tiny import CHAT_TEMPLATE, edit, vocabulary
+from tests.tiny import byte_level, edit, vocabulary
 
 MASK_ID = 151_665
 ROWS = 151_936  # of the embedding, padded
@@ -37,20 +35,7 @@ def tokenizer(mask: bool) -> PreTrainedTokenizerFast:
     specials = ("<|endoftext|>", "<|im_start|>", "<|im_end|>")
     tokens, merges = vocabulary(())
     tokens += [f"<unused {i}>" for i in range(len(tokens), MASK_ID - len(specials))]
-    model = tokenizer_models.BPE(
-        vocab={token: i for i, token in enumerate(tokens)},
-        merges=[(a, b) for a, b in (m.split(" ") for m in merges)],
-    )
-    backend = Tokenizer(model)
-    backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    backend.decoder = decoders.ByteLevel()
-    names = (*specials, "<|mask|>") if mask else specials
-    backend.add_special_tokens([AddedToken(name, special=True) for name in names])
-    made = PreTrainedTokenizerFast(
-        tokenizer_object=backend, eos_token="<|im_end|>", pad_token="<|endoftext|>"
-    )
-    made.chat_template = CHAT_TEMPLATE
-    return made
+    return byte_level(tokens, merges, (*specials, "<|mask|>") if mask else specials)
 
 
 def stand_in(cache: Path, hub_id: str, seed: int, mask: bool) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import huggingface_hub
 import pytest
 import torch
-from transformers import Qwen3Config
+from transformers import GPT2Config, GPT2LMHeadModel, Qwen3Config
 
 from mars_core import cli
 from mars_core.errors import MarsError
@@ -32,6 +32,13 @@ def test_sizes_are_those_of_the_model(make, tied):
     assert sizes.cache(10, torch.bfloat16) == 10 * 2 * sizes.entry
     by_kind = [sizes.weights(torch.bfloat16, kind) for kind in ("none", "int8", "nf4")]
     assert by_kind == sorted(by_kind, reverse=True)
+
+
+def test_models_without_linear_layers_have_sizes_too():
+    config = GPT2Config(n_layer=2, n_embd=32, n_head=4, vocab_size=100, n_positions=64)
+    sizes = Sizes.of(config)
+    assert sizes.parameters == GPT2LMHeadModel(config).num_parameters()
+    assert sizes.weights(torch.float32, "nf4") == sizes.weights(torch.float32)
 
 
 def test_heads_may_have_a_size_of_their_own():

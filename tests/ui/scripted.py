@@ -66,7 +66,6 @@ class ScriptedEngine:
         error: str | None = None,
     ) -> None:
         self.loaded = loaded()
-        self.present = True
         self.passes = passes
         self.pause = pause
         self.disagree = disagree
