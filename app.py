@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 import threading
 
@@ -20,7 +21,15 @@ def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument(
         "--replay-only", action="store_true", help="show recordings; no model is loaded"
     )
-    parser.add_argument("--host", default="127.0.0.1", help="address to bind to (%(default)s)")
+    space = bool(os.environ.get("SPACE_ID"))  # Hugging Face sets it in a Space
+    parser.add_argument(
+        "--public",
+        action=argparse.BooleanOptionalAction,
+        default=space,
+        help="for strangers: one model, limits on what each may ask (default: in a Space)",
+    )
+    host = "0.0.0.0" if space else "127.0.0.1"
+    parser.add_argument("--host", default=host, help="address to bind to (%(default)s)")
     parser.add_argument("--port", type=int, default=7860, help="port to bind to (%(default)s)")
     return parser.parse_args(arguments)
 
@@ -49,14 +58,18 @@ def serve(args: argparse.Namespace) -> None:
     from mars_core.export.recording import shipped_recordings
     from mars_core.switching import Switcher
     from mars_core.ui.demo import build_demo, launch
+    from mars_core.ui.limits import NO_LIMITS, PUBLIC
 
+    limits = PUBLIC if args.public else NO_LIMITS
     thread = ModelThread()
     opened = threading.Event()
     thread.submit(opened.wait)  # two heavy imports at once would only delay the page
     engine = thread.submit(lambda: threaded_engine(args, thread))
     recording = next(iter(shipped_recordings().values()), "")
-    demo = build_demo(engine, args.model, recording, Switcher(thread, load_config_from(args)))
-    print(f"MARS Studio: {launch(demo, args.host, args.port)} (Ctrl-C ends it)", file=sys.stderr)
+    switcher = None if args.public else Switcher(thread, load_config_from(args))
+    demo = build_demo(engine, args.model, recording, switcher, limits)
+    address = launch(demo, args.host, args.port, limits)
+    print(f"MARS Studio: {address} (Ctrl-C ends it)", file=sys.stderr)
     opened.set()
     loaded = engine.result().loaded
     print(f"{loaded.name}: {loaded.dtype_name}, {loaded.dtype_reason}", file=sys.stderr)
@@ -67,9 +80,12 @@ def serve_recordings(args: argparse.Namespace) -> None:
     """The page without a model, and without torch."""
     from mars_core.export.recording import shipped_recordings
     from mars_core.ui.demo import build_replay_demo, launch
+    from mars_core.ui.limits import NO_LIMITS, PUBLIC
 
     demo = build_replay_demo(shipped_recordings())
-    print(f"MARS Studio: {launch(demo, args.host, args.port)} (Ctrl-C ends it)", file=sys.stderr)
+    limits = PUBLIC if args.public else NO_LIMITS
+    address = launch(demo, args.host, args.port, limits)
+    print(f"MARS Studio: {address} (Ctrl-C ends it)", file=sys.stderr)
     demo.block_thread()
 
 

@@ -26,6 +26,7 @@ from mars_core.switching import Switcher
 from mars_core.ui import links, view
 from mars_core.ui.controls import Picker, Rail, rail
 from mars_core.ui.handlers import Handlers
+from mars_core.ui.limits import NO_LIMITS, Limits
 from mars_core.ui.plots import confidence_figure
 from mars_core.ui.routes import routes
 
@@ -102,13 +103,14 @@ def build_demo(
     name: str = "",
     recording: str = "",
     switcher: Switcher | None = None,
+    limits: Limits = NO_LIMITS,
 ) -> gr.Blocks:
     """The page for an engine, which may still be on its way; `launch` serves it.
 
     name: how the model is called until it is there. recording: what is shown at first, JSON Lines.
-    switcher: lets visitors choose another model; None: nobody can.
+    switcher: lets visitors choose another model; None: nobody can. limits: of what one may ask.
     """
-    handlers = Handlers(engine, switcher)
+    handlers = Handlers(engine, switcher, limits)
     ready = engine.done()  # asked once: it may become so while the page is built
     head, notices = handlers.model() if ready else (view.head_html(f"{name} · loading …"), "")
     with gr.Blocks(title="MARS Studio", analytics_enabled=False, fill_width=True) as demo:
@@ -281,10 +283,11 @@ def launch_options() -> dict[str, Any]:
     return {"theme": theme, "head": style_element(page_sheet)}
 
 
-def launch(demo: gr.Blocks, host: str, port: int | None) -> str:
+def launch(demo: gr.Blocks, host: str, port: int | None, limits: Limits = NO_LIMITS) -> str:
     """Start serving the page in the background, never shared; returns its address.
 
-    port: None or 0 takes a free one. Raises MarsError where it cannot listen there.
+    port: None or 0 takes a free one. limits: of what is uploaded. Raises MarsError where it cannot
+    listen there.
     """
     check_address(host, port or 0)
     # By default (but on Windows) Gradio looks for work a thousand times a second and for progress a
@@ -300,7 +303,8 @@ def launch(demo: gr.Blocks, host: str, port: int | None) -> str:
         quiet=True,  # Gradio's own words would advertise public links
         prevent_thread_lock=True,
         max_threads=THREADS,
-        app_kwargs={"routes": routes()},
+        max_file_size=limits.upload,
+        app_kwargs={"routes": routes(limits.upload)},
         **launch_options(),
     )
     return str(address)

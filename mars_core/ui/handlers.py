@@ -31,6 +31,7 @@ from mars_core.switching import Switcher
 from mars_core.trace import Message
 from mars_core.ui import links, view
 from mars_core.ui.conversation import conversation
+from mars_core.ui.limits import NO_LIMITS, Limits
 from mars_core.ui.line import Ahead, Line
 from mars_core.ui.live import LiveRuns, Run
 
@@ -44,12 +45,19 @@ log = logging.getLogger(__name__)
 class Handlers:
     """What the listeners call; holds the visitors' runs, and the engine, which may come later.
 
-    switcher: what puts another model in the engine's place; None where nobody may.
+    switcher: what puts another model in the engine's place; None where nobody may. limits: of what
+    one visitor may ask.
     """
 
-    def __init__(self, engine: Future[ThreadedEngine], switcher: Switcher | None = None) -> None:
+    def __init__(
+        self,
+        engine: Future[ThreadedEngine],
+        switcher: Switcher | None = None,
+        limits: Limits = NO_LIMITS,
+    ) -> None:
         self.engine = engine
         self.switcher = switcher
+        self.limits = limits
         self.runs = LiveRuns()
         self.line = Line()
         self._numbers = count(1)
@@ -185,6 +193,7 @@ class Handlers:
         return line, config.seed
 
     def _register(self, request: gr.Request, run: Run) -> str:
+        self.limits.check(run, len(self.line))
         if self.engine.done():
             for messages in run.conversations:
                 self.engine.result().encode(messages, run.config)
@@ -306,6 +315,7 @@ class Handlers:
             raise gr.Error(view.sentence(error), print_exception=False) from None
 
     def _for_a_client(self, run: Run) -> Iterator[str]:
+        self.limits.check(run, len(self.line))
         with self.line.join() as ahead:
             for _ in self._waiting(ahead, run.control):
                 yield ""  # a client that went away is noticed

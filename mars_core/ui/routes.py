@@ -6,6 +6,7 @@ A recording comes along with every request; the server keeps none.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import get_args
 
 from starlette.datastructures import UploadFile
@@ -27,15 +28,15 @@ FRAME_MS = 100  # as save.js draws them
 Handler = Callable[[Request], Awaitable[Response]]
 
 
-def routes() -> list[Route]:
-    """Added to those of the page."""
+def routes(upload: int = MAX_BYTES) -> list[Route]:
+    """Added to those of the page. upload: bytes of a recording, at most."""
     return [
         Route("/plotly.js", plotly_js),
         Route("/replay.html", replay_html),
-        Route("/recording", told(recording), methods=["POST"]),
-        Route("/export/csv", told(csv), methods=["POST"]),
+        Route("/recording", told(partial(recording, upload)), methods=["POST"]),
+        Route("/export/csv", told(partial(csv, upload)), methods=["POST"]),
         *(
-            Route(f"/export/{kind}", told(animated(kind)), methods=["POST"])
+            Route(f"/export/{kind}", told(partial(animated, kind, upload)), methods=["POST"])
             for kind in get_args(Kind)
         ),
     ]
@@ -64,37 +65,36 @@ async def replay_html(_request: Request) -> Response:
     return HTMLResponse(shell())
 
 
-async def recording(request: Request) -> Response:
+async def recording(upload: int, request: Request) -> Response:
     """A recording that the player may draw, from one that may be anything."""
-    return PlainTextResponse(lines(read_recording(await body_of(request))))
+    return PlainTextResponse(lines(read_recording(await body_of(request, upload))))
 
 
-async def csv(request: Request) -> Response:
+async def csv(upload: int, request: Request) -> Response:
     """The slots of a recording."""
-    return Response(slots_csv(read_recording(await body_of(request))), media_type="text/csv")
+    found = read_recording(await body_of(request, upload))
+    return Response(slots_csv(found), media_type="text/csv")
 
 
-def animated(kind: Kind) -> Handler:
-    async def answer(request: Request) -> Response:
-        if int(request.headers.get("content-length", 0)) > MAX_BYTES:
-            raise too_large()
-        async with request.form(max_files=MAX_FRAMES, max_fields=0) as form:
-            files = [file for file in form.getlist("frame") if isinstance(file, UploadFile)]
-            frames = [await file.read() for file in files]
-        return Response(animation(frames, FRAME_MS, kind), media_type=f"image/{kind}")
-
-    return answer
+async def animated(kind: Kind, upload: int, request: Request) -> Response:
+    """An animation of the pictures that were sent."""
+    if int(request.headers.get("content-length", 0)) > upload:
+        raise too_large(upload)
+    async with request.form(max_files=MAX_FRAMES, max_fields=0) as form:
+        files = [file for file in form.getlist("frame") if isinstance(file, UploadFile)]
+        frames = [await file.read() for file in files]
+    return Response(animation(frames, FRAME_MS, kind), media_type=f"image/{kind}")
 
 
-async def body_of(request: Request) -> bytes:
-    """What was sent, up to the size of a recording."""
+async def body_of(request: Request, upload: int) -> bytes:
+    """What was sent, up to `upload` bytes."""
     data = bytearray()
     async for chunk in request.stream():
         data += chunk
-        if len(data) > MAX_BYTES:
-            raise too_large()
+        if len(data) > upload:
+            raise too_large(upload)
     return bytes(data)
 
 
-def too_large() -> MarsError:
-    return MarsError(f"a recording has at most {MAX_BYTES // 2**20} MiB")
+def too_large(upload: int) -> MarsError:
+    return MarsError(f"a recording has at most {upload // 2**20} MiB here")
