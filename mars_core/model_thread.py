@@ -13,6 +13,7 @@ import gc
 import threading
 from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import Future
+from contextlib import suppress
 from queue import SimpleQueue
 from typing import Any, Protocol, TypeVar, cast
 
@@ -111,8 +112,9 @@ class ThreadedEngine:
 
     @property
     def loaded(self) -> Any:
-        """The engine's `LoadedModel`."""
-        return self._there()[0].loaded
+        """The engine's `LoadedModel`; waits for one that takes another's place."""
+        opened = self._opened or self._thread.submit(self._there).result()
+        return opened[0].loaded
 
     def encode(self, messages: Sequence[Message], config: DecodeConfig) -> Any:
         """As `Engine.encode`; while another model takes its place there is none to ask."""
@@ -134,7 +136,8 @@ class ThreadedEngine:
             self._opened = open_other()
         except BaseException:
             if self._opened is None and self._reopen is not None:
-                self._opened = self._reopen()
+                with suppress(Exception):  # the first problem is the one to tell
+                    self._opened = self._reopen()
             raise
         self._reopen = open_other
         gc.collect()
@@ -151,19 +154,23 @@ class ThreadedEngine:
         control: Control | None = None,
     ) -> Iterator[AnyRecord]:
         """As `Engine.generate`: bad input raises at once, closing ends the run at once."""
-        return self._read(self._there()[0].generate(messages, config, control))
+        return self._read(lambda: self._there()[0].generate(messages, config, control))
 
     def race(self, messages: Sequence[Message], config: Any, control: Control) -> Iterator[Any]:
         """As `Racer.race`, likewise."""
-        return self._read(self._there()[1].race(messages, config, control))
+        return self._read(lambda: self._there()[1].race(messages, config, control))
 
     def batches(
         self, conversations: Sequence[Sequence[Message]], config: Any, control: Control
     ) -> Iterator[Any]:
         """As `Racer.batches`, likewise."""
-        return self._read(self._there()[1].batches(conversations, config, control))
+        return self._read(lambda: self._there()[1].batches(conversations, config, control))
 
-    def _read(self, records: Iterator[T]) -> Iterator[T]:
+    def _read(self, start: Callable[[], Iterator[T]]) -> Iterator[T]:
+        """What `start` gives, which is asked in the thread: behind a model that is being loaded."""
+        return self._records(self._thread.submit(start).result())
+
+    def _records(self, records: Iterator[T]) -> Iterator[T]:
         def close() -> None:
             cast(Generator[T, None, None], records).close()
 

@@ -13,13 +13,12 @@ from mars_core.errors import MarsError
 from mars_core.model_thread import ModelThread, Opened, ThreadedEngine
 from mars_core.models import catalog
 from mars_core.models.progress import Progress, silent
+from mars_core.models.words import folder_at
 
 if TYPE_CHECKING:
     from mars_core.models.load import LoadedModel
     from mars_core.models.plan import Format
 
-# of the free memory, what a model may take: other programs need some too
-SHARE_OF_FREE = 0.9
 PLANNED_TOKENS = 2048
 
 
@@ -44,36 +43,40 @@ def open_for_page(config: LoadConfig, load: Callable[[LoadConfig], LoadedModel])
 class Switcher:
     """Weighs models and puts them in the place of the page's.
 
-    base: device and the like, which do not change with the model.
+    base: what the page began with; device and the like do not change with the model. present: what
+    it has now.
     """
 
     def __init__(self, thread: ModelThread, base: LoadConfig) -> None:
         self._thread = thread
-        self.base = base
+        self.base = self.present = base
 
     def wanted(self, model: str, adapter: str, quantize: Quantization) -> LoadConfig:
         """What a person chose; an empty adapter is the one that comes with the model."""
         named: dict[str, str | None] = {"": "auto", "none": None}
-        given = adapter.strip()
+        given, name = adapter.strip(), model.strip()
         return replace(
             self.base,
-            model=model.strip(),
+            model=name,
             adapter=named.get(given, given),
             quantize=quantize,
-            mask_token=None,
+            mask_token=self.base.mask_token if name == self.base.model else None,
         )
+
+    def chosen(self) -> tuple[str, str, Quantization]:
+        """The present model, as `wanted` takes it."""
+        adapter = {"auto": "", None: "none"}.get(self.present.adapter, self.present.adapter or "")
+        return self.present.model, adapter, self.present.quantize
 
     def weigh(self, wanted: LoadConfig, held: int) -> Room:
         """Whether a model fits; held: bytes that are free once the present one is gone."""
         from mars_core.models import plan
         from mars_core.models.adapter import shipped
         from mars_core.models.hardware import choose_device
-        from mars_core.models.hush import quiet
         from mars_core.models.memory import free_bytes
         from mars_core.models.sizes import Sizes
 
-        with quiet():
-            sizes = Sizes.of(plan.config_of(wanted.model, wanted.models_dir))
+        sizes = Sizes.of(plan.config_of(wanted.model, wanted.models_dir))
         device = choose_device(wanted.device)
         form = self._format(wanted)
         tokens = min(PLANNED_TOKENS, sizes.context)
@@ -84,11 +87,12 @@ class Switcher:
         loading = sizes.loading(form.torch_dtype, form.quantization, merging=merging)
         needed = max(total, loading) if on_cpu else total
         free = free_bytes(device)
-        usable = SHARE_OF_FREE * free
+        usable = plan.SHARE_OF_FREE * free
         fits = needed <= usable + held
-        size, left = plan.size_text(needed), plan.size_text(free)
+        size, left = plan.size_text(total), plan.size_text(free)
+        more = f", {plan.size_text(needed)} while it is loaded" if needed > total else ""
         verdict = "" if fits else " It does not fit."
-        text = f"{form.name}: {size} for {tokens:,} tokens, {left} free.{verdict}"
+        text = f"{form.name}: {size} for {tokens:,} tokens{more}; {left} free.{verdict}"
         return Room(text + _licence(wanted.model), fits, needed <= usable)
 
     def check(self, wanted: LoadConfig, held: int) -> Room:
@@ -114,9 +118,13 @@ class Switcher:
 
     def fetch(self, wanted: LoadConfig, progress: Progress = silent) -> None:
         """Have its files on this machine, while the present model goes on. Raises MarsError."""
+        from mars_core.models.adapter import find_adapter, shipped
         from mars_core.models.load import resolve
 
         resolve(wanted.model, wanted.models_dir, progress)
+        adapter = shipped(wanted.model) if wanted.adapter == "auto" else wanted.adapter
+        if adapter is not None:
+            find_adapter(adapter, progress)
 
     def switch(
         self, engine: ThreadedEngine, wanted: LoadConfig, room: Room, progress: Progress = silent
@@ -124,8 +132,18 @@ class Switcher:
         """Let the model take the place of the page's, when no run is going on."""
         from mars_core.models.load import load_as
 
-        opening = partial(open_for_page, wanted, partial(load_as, progress=progress))
+        def opening() -> Opened:
+            opened = open_for_page(wanted, partial(load_as, progress=progress))
+            self.present = wanted
+            return opened
+
         return engine.switch(opening, beside=room.beside)
+
+
+def label(wanted: LoadConfig) -> str:
+    """How a model is called: of a folder its name, never a path."""
+    path = folder_at(wanted.model)
+    return wanted.model if path is None else path.resolve().name
 
 
 def _licence(model: str) -> str:

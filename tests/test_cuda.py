@@ -36,7 +36,7 @@ def test_float32_equals_generate(kind, mode):
 @pytest.mark.parametrize("kind", ["none", "nf4"])
 def test_memory_is_what_was_planned(kind):
     form = Format("bfloat16", kind)
-    found = measured(Task("smollm2-135m", None, "cuda", None, form, 2048))
+    found = measured(Task("smollm2-135m", None, "cuda", None, form, 1, 2048))
     sizes = Sizes.of(plan.config_of("smollm2-135m"))
     needs = plan.needs(sizes, form, 2048, on_cpu=False)
     assert found.bytes == pytest.approx(needs.total, rel=0.2)

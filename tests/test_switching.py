@@ -13,7 +13,7 @@ from mars_core.model_thread import ModelThread, ThreadedEngine
 from mars_core.models import memory
 from mars_core.models.load import load_as
 from mars_core.models.progress import LatestProgress
-from mars_core.switching import Switcher, open_for_page
+from mars_core.switching import Room, Switcher, label, open_for_page
 from mars_core.ui.conversation import conversation
 from tests.tiny import save_adapter, tiny_checkpoint, tiny_llama, tiny_qwen2, torch
 
@@ -38,6 +38,10 @@ def test_what_is_wanted(folders):
     made = switcher(first)
     wanted = made.wanted(f" {second} ", "", "none")
     assert (wanted.model, wanted.adapter, wanted.mask_token) == (second, "auto", None)
+    assert made.wanted(first, "", "none").mask_token == "17"
+    assert made.chosen() == (first, "", "none")
+    assert label(wanted) == "second"
+    assert label(made.wanted("org/name", "", "none")) == "org/name"
     assert (wanted.device, wanted.dtype, wanted.packing) == ("cpu", "float32", False)
     assert made.wanted(first, "none", "nf4").adapter is None
     assert made.wanted(first, adapter, "nf4").adapter == adapter
@@ -79,8 +83,32 @@ def test_another_model_answers_and_the_old_one_is_freed(folders, monkeypatch, fr
     after = list(engine.generate(said, config))
     assert (before[0].model.name, after[0].model.name) == ("first", "second")
     assert after[0].model.architecture == "Qwen2ForCausalLM"
+    assert made.chosen() == (second, "", "none")
     del before, after
     gc.collect()
+    assert old() is None
+
+
+def test_an_adapter_that_is_not_there_is_said_before_anything_is_freed(folders):
+    made = switcher(folders[0])
+    made.fetch(made.wanted(folders[0], folders[2], "none"))
+    with pytest.raises(MarsError, match="neither a folder nor"):
+        made.fetch(made.wanted(folders[0], "nowhere", "none"))
+
+
+def test_a_run_asked_for_while_models_change_waits_for_the_new_one(folders):
+    """Also when whoever changed it has gone."""
+    first, second, _ = folders
+    made = switcher(first)
+    engine = ThreadedEngine(*open_for_page(made.base, load_as), made._thread)
+    old = weakref.ref(engine.loaded.model)
+    wanted = made.wanted(second, "", "none")
+    changing = made.switch(engine, wanted, Room("", True, False))
+    said, config = conversation("Hi"), DecodeConfig(max_new_tokens=2)
+    engine.encode(said, config)
+    assert next(engine.generate(said, config)).model.name == "second"
+    assert engine.loaded.name == "second"
+    assert changing.done()
     assert old() is None
 
 

@@ -61,8 +61,8 @@ def add_base_arguments(parser: argparse.ArgumentParser) -> None:
         parser.set_defaults(model=catalog.DEFAULT_MODEL, device="auto", dtype="auto")
 
 
-def add_model_arguments(parser: argparse.ArgumentParser) -> None:
-    """Which weights, and where they run; shared with app.py."""
+def add_model_arguments(parser: argparse.ArgumentParser, *, quantize: bool = True) -> None:
+    """Which weights, and where they run; shared with app.py. quantize: also in how many bits."""
     add_base_arguments(parser)
     parser.add_argument(
         "--adapter",
@@ -76,6 +76,9 @@ def add_model_arguments(parser: argparse.ArgumentParser) -> None:
         action="store_false",
         help="plain linear layers also where packed ones are faster",
     )
+    if not quantize:
+        parser.set_defaults(quantize="none")
+        return
     parser.add_argument(
         "--quantize",
         choices=get_args(Quantization),

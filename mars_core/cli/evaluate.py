@@ -131,7 +131,7 @@ def add_quantization(kinds: Commands) -> None:
     add("--max-new-tokens", type=int, default=default.max_new_tokens, help="(%(default)s)")
     add("--tau", type=float, default=default.tau, help="of the masks (%(default)s)")
     add("--json", action="store_true", help="print everything as JSON")
-    add_model_arguments(quantization)
+    add_model_arguments(quantization, quantize=False)
     quantization.set_defaults(run=run_quantization, limit=default.limit, dtype="bfloat16")
 
 

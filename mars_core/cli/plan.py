@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, get_args
 
 from mars_core.cli.arguments import Commands, add_models_dir, chosen_adapter
 from mars_core.config import Device, check_range
+from mars_core.evaluation.settings import QuantisedIn
 from mars_core.models import catalog
 
 if TYPE_CHECKING:
@@ -76,7 +77,7 @@ def add_commands(commands: Commands) -> None:
     add("--device", choices=get_args(Device), default="auto", help="of this machine (auto)")
     add(
         "--dtype",
-        choices=("bfloat16", "float16", "float32"),
+        choices=get_args(QuantisedIn),
         default="bfloat16",
         help="what quantised weights compute in (%(default)s)",
     )
@@ -104,6 +105,8 @@ def run_plan(args: argparse.Namespace) -> int:
 
 def made(args: argparse.Namespace) -> Plan:
     """The plan that the flags describe."""
+    import torch
+
     from mars_core.about import device_name
     from mars_core.evaluation.memory import Task, measured
     from mars_core.models import plan
@@ -117,12 +120,17 @@ def made(args: argparse.Namespace) -> Plan:
         sizes = Sizes.of(config)
     adapter, device = chosen_adapter(args), choose_device(args.device)
     on_cpu = device.type == "cpu"
-    free = free_bytes(device)
+    free, ram = free_bytes(device), free_bytes(torch.device("cpu"))
     contexts = sorted({min(tokens, sizes.context) for tokens in args.contexts})
     lines = []
     for form in plan.formats(args.dtype):
-        here = plan.longest(sizes, form, free, args.rows, on_cpu=on_cpu)
-        task = (args.model, adapter, args.device, args.models_dir, form)
+        loading = sizes.loading(
+            form.torch_dtype, form.quantization, merging=adapter is not None, on_cpu=on_cpu
+        )
+        here = plan.longest(sizes, form, int(plan.SHARE_OF_FREE * free), args.rows, on_cpu=on_cpu)
+        if loading > plan.SHARE_OF_FREE * ram:
+            here = 0
+        task = (args.model, adapter, args.device, args.models_dir, form, args.rows)
         lines.append(
             Line(
                 form,
@@ -131,12 +139,7 @@ def made(args: argparse.Namespace) -> Plan:
                     for tokens in contexts
                 },
                 sizes.cache(1, form.torch_dtype),
-                sizes.loading(
-                    form.torch_dtype,
-                    form.quantization,
-                    merging=adapter is not None,
-                    on_cpu=on_cpu,
-                ),
+                loading,
                 here,
                 {
                     gigabytes: plan.longest(
@@ -172,7 +175,8 @@ def table(plan: Plan) -> str:
     sizes = plan.sizes
     sequences = "one sequence" if plan.rows == 1 else f"{plan.rows} sequences"
     contexts = list(plan.lines[0].needs)
-    about = [f"{sizes.parameters / 1e6:,.0f} million parameters", f"{sizes.context} positions"]
+    adapter = "an adapter to merge" if plan.adapter else "no adapter"
+    about = [f"{_millions(sizes.parameters)} parameters, {adapter}, {sizes.context} positions"]
     if plan.licence:
         about.append(f"licence: {plan.licence}")
     lines = [
@@ -202,6 +206,10 @@ def table(plan: Plan) -> str:
     if any(line.measured for line in plan.lines):
         lines += ["", *_measured(plan)]
     return "\n".join(lines)
+
+
+def _millions(count: int) -> str:
+    return f"{count / 1e6:,.0f} million" if count >= 1e6 else f"{count:,}"
 
 
 def _context(tokens: int) -> str:

@@ -16,19 +16,21 @@ from mars_core.models.hardware import choose_device
 from mars_core.models.load import LoadedModel, load
 from mars_core.models.memory import Peak, give_back
 from mars_core.models.plan import Format
+from mars_core.models.words import one_line
 
 WINDOW = 9  # rows of the last forward, as many as verified decoding feeds
 
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """A model to load, and how many tokens it is to hold."""
+    """A model to load, and how many tokens of each of how many rows it is to hold."""
 
     model: str
     adapter: str | None
     device: Device
     models_dir: Path | None
     form: Format
+    rows: int
     tokens: int
 
 
@@ -47,10 +49,10 @@ def measured(task: Task) -> Measured:
     with ProcessPoolExecutor(1, context) as pool:
         try:
             return pool.submit(measure, task).result()
-        except BrokenProcessPool:
+        except (BrokenProcessPool, MemoryError, RuntimeError) as error:
             raise MarsError(
-                f"the process that loaded {task.model} in {task.form.name} died, perhaps for lack "
-                "of memory"
+                f"{task.model} could not be measured in {task.form.name}, perhaps for lack of "
+                f"memory ({one_line(error, 80)})"
             ) from None
 
 
@@ -75,13 +77,13 @@ def once(task: Task) -> Measured:
         packing=False,
     )
     with peak.watching():
-        fill(loaded, task.tokens)
+        fill(loaded, task.rows, task.tokens)
     return Measured(peak.bytes - before, loaded.quantization_note)
 
 
-def fill(loaded: LoadedModel, tokens: int) -> None:
-    """Decode as far as memory is concerned: a prompt, then a forward of a window behind it."""
+def fill(loaded: LoadedModel, rows: int, tokens: int) -> None:
+    """Decode as far as memory is concerned: prompts, then a forward of a window behind each."""
     held = tokens - WINDOW
-    session = Session(loaded.model, loaded.context_length, 1, tokens)
-    session.prefill([[0] * held])
-    session.forward([Fed([0] * WINDOW, range(held, tokens), head=range(WINDOW))])
+    session = Session(loaded.model, loaded.context_length, rows, tokens)
+    session.prefill([[0] * held] * rows)
+    session.forward([Fed([0] * WINDOW, range(held, tokens), head=range(WINDOW))] * rows)

@@ -19,6 +19,8 @@ SetName = Literal[
     "arithmetic",
     "templates",
 ]
+# what quantised weights can compute in
+QuantisedIn = Literal["bfloat16", "float16", "float32"]
 # of the word problems, as many as of the largest set of prompts
 PROBLEMS = 512
 
@@ -168,6 +170,7 @@ class QuantizationConfig:
 
     def __post_init__(self) -> None:
         check_prompts(self.sets, self.limit)
+        check_choice("dtype", self.dtype, QuantisedIn)
         self.decode("tau")
 
     def decode(self, mode: str) -> DecodeConfig:

@@ -124,8 +124,7 @@ def _from_cache(entry: ModelEntry, progress: Progress) -> Path:
 def _unavailable(entry: ModelEntry, reasons: list[str], chooser: str) -> MarsError:
     return MarsError(
         f"{entry.name} is not here yet and cannot be fetched ({'; '.join(reasons)}): run "
-        f"`mars fetch {entry.name}` where there is a network, or name a folder that has it with "
-        f"{chooser}"
+        f"`mars fetch {entry.name}` where there is a network, or point {chooser} to where it is"
     )
 
 

@@ -72,7 +72,7 @@ def required(hub_id: str, what: str, progress: Progress, files: Sequence[str] = 
     try:
         return snapshot(hub_id, progress, files)
     except HubUnavailableError as error:
-        raise MarsError(f"{what} is no folder here, and {error}") from error
+        raise MarsError(f"there is no folder {what} here, and {error}: check the name") from error
     except OSError as error:
         raise MarsError(
             f"the disk filled up while {what} was downloaded: make room or point {CACHE_VARIABLE} "

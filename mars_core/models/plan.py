@@ -17,6 +17,8 @@ from mars_core.models.progress import Progress, silent
 from mars_core.models.sizes import Sizes
 from mars_core.models.words import folder_at
 
+# of the free memory, what a model may take: other programs need some too
+SHARE_OF_FREE = 0.9
 # of a card, what CUDA itself and a desktop take; an assumption, on the safe side
 CARD_RESERVE = 800_000_000
 GIBIBYTE = 2**30
@@ -68,7 +70,7 @@ def needs(sizes: Sizes, form: Format, tokens: int, rows: int = 1, *, on_cpu: boo
     return Needs(
         sizes.weights(dtype, kind),
         rows * sizes.cache(tokens, dtype),
-        sizes.workspace(tokens, dtype, kind, on_cpu=on_cpu),
+        sizes.workspace(tokens, dtype, kind, rows, on_cpu=on_cpu),
     )
 
 
@@ -116,5 +118,7 @@ def catalogued(entry: catalog.ModelEntry) -> dict[str, Any]:
 
 
 def size_text(amount: int) -> str:
-    """Bytes as a person reads them: 538 MB, 15.2 GB."""
+    """Bytes as a person reads them: 64 kB, 538 MB, 15.2 GB."""
+    if amount < 1e6:
+        return f"{amount / 1e3:.0f} kB"
     return f"{amount / 1e6:.0f} MB" if amount < 999.5e6 else f"{amount / 1e9:.1f} GB"

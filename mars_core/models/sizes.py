@@ -92,21 +92,27 @@ class Sizes:
         return self.entry * dtype.itemsize * tokens
 
     def workspace(
-        self, tokens: int, dtype: torch.dtype, kind: Quantization = "none", *, on_cpu: bool = True
+        self,
+        tokens: int,
+        dtype: torch.dtype,
+        kind: Quantization = "none",
+        rows: int = 1,
+        *,
+        on_cpu: bool = True,
     ) -> int:
         """Bytes that forwards take besides, at most: about, and not only of tensors.
 
-        The prefill of one chunk takes most: its layers, its attention mask as bools and as
-        numbers, keys and values once for every query head. NF4 adds its largest layer in full and
-        int8 numbers in 32 bits.
+        The prefill of one chunk of all rows takes most: its layers, its attention mask as bools
+        and as numbers, keys and values once for every query head. NF4 adds its largest layer in
+        full and int8 numbers in 32 bits.
         """
-        rows, size = min(PREFILL_CHUNK, tokens), dtype.itemsize
-        layer = rows * (3 * self.inner + 6 * self.hidden) * size
-        attention = rows * tokens * (1 + size) + 2 * tokens * self.hidden * size
+        fed, size = rows * min(PREFILL_CHUNK, tokens), dtype.itemsize
+        layer = fed * (3 * self.inner + 6 * self.hidden) * size
+        attention = fed * tokens * (1 + size) + 2 * rows * tokens * self.hidden * size
         quantised = {
             "none": 0,
             "nf4": 2 * self.largest * size,
-            "int8": INT8_COPIES * rows * (self.inner + self.hidden) * FLOAT,
+            "int8": INT8_COPIES * fed * (self.inner + self.hidden) * FLOAT,
         }
         held = layer + attention + quantised[kind]
         return LAYERS_HELD * held + TOKENIZER_BYTES * self.vocabulary if on_cpu else held

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any, cast
 
 import torch
+from torch import nn
 from transformers import BitsAndBytesConfig, PreTrainedConfig, PreTrainedModel
 
 from mars_core.errors import MarsError
@@ -75,7 +76,16 @@ def _made(
             f"{name} is incomplete: {len(wrong)} tensors are missing or of another shape, "
             f"such as {one_line(wrong[0], 80)}"
         )
+    if quantization and device is not None and device.type == "cpu":
+        _let_go_of_file(model)
     return cast(PreTrainedModel, model)
+
+
+def _let_go_of_file(model: nn.Module) -> None:
+    """Copy what is not quantised: it may be a part of the file, all of which then stays mapped."""
+    for parameter in model.parameters():
+        if parameter.is_floating_point():
+            parameter.data = parameter.data.clone()
 
 
 def stored_weights(config: dict[str, Any]) -> str:

@@ -69,7 +69,9 @@ class Racer:
         for lane in config.lanes:
             self._engine.encode(messages, self._settings(lane, config))
         if "original" in config.lanes and self._load_original is None:
-            raise MarsError("these weights have no adapter: the lane original would be ar again")
+            raise MarsError(
+                "these weights have no adapter or baseline: the lane original would be ar again"
+            )
         return self._race(messages, config, control)
 
     def _race(

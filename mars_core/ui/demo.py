@@ -129,9 +129,10 @@ def build_demo(
                 api_visibility="private",
                 concurrency_limit=8,
             )
-        _wire(demo, handlers, controls, player)
+        shown = [controls.head, below]
+        _wire(demo, handlers, controls, player, shown)
         if controls.picker:
-            _wire_model(demo, handlers, controls.picker, [controls.head, below])
+            _wire_model(demo, handlers, controls.picker, shown)
     return demo
 
 
@@ -165,8 +166,10 @@ def _player(value: str) -> gr.HTML:
     )
 
 
-def _wire(demo: gr.Blocks, handlers: Handlers, controls: Rail, player: Any) -> None:
-    """Attach the listeners."""
+def _wire(
+    demo: gr.Blocks, handlers: Handlers, controls: Rail, player: Any, shown: list[gr.HTML]
+) -> None:
+    """Attach the listeners; shown: what tells of the model that is there."""
     inputs = controls.inputs
     hidden: dict[str, Any] = {"api_visibility": "private", "show_progress": "hidden"}
     # not queued, and never dropped because an earlier call is still under way
@@ -194,7 +197,9 @@ def _wire(demo: gr.Blocks, handlers: Handlers, controls: Rail, player: Any) -> N
         **at_once,
     )
     for accepted in (asked, again, raced, batched):
-        accepted.then(handlers.run, None, player, trigger_mode="multiple", **queued, **hidden)
+        ran = accepted.then(handlers.run, None, player, trigger_mode="multiple", **queued, **hidden)
+        if controls.picker:  # somebody else may have changed the model meanwhile
+            ran.then(handlers.model, None, shown, concurrency_limit=8, **hidden)
     player.edit(None, None, inputs.prompt, js=EDITED)
     player.gap(handlers.whole, None, player, queue=False, **hidden)
     for stops in (controls.stop.click, player.over):
@@ -230,9 +235,11 @@ def _wire_model(demo: gr.Blocks, handlers: Handlers, picker: Picker, shown: list
     """Attach the listeners of the choice of a model; shown: what tells of the one that is there."""
     *chosen, choice, load = picker
     quietly: dict[str, Any] = {"show_progress": "hidden", "api_visibility": "private"}
-    demo.load(handlers.details, None, choice, concurrency_limit=8, **quietly)
+    # the choice is not set again once the model is there: somebody may have begun to choose
+    opened = demo.load(handlers.chosen, None, chosen, concurrency_limit=8, **quietly)
+    opened.then(handlers.details, None, choice, concurrency_limit=8, **quietly)
     gr.on(
-        [picker.model.change, picker.quantize.change],
+        [picker.model.input, picker.adapter.blur, picker.quantize.input],
         handlers.weigh,
         chosen,
         choice,

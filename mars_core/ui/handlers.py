@@ -27,7 +27,7 @@ from mars_core.race.settings import (
     RaceConfig,
     check_prompts,
 )
-from mars_core.switching import Switcher
+from mars_core.switching import Switcher, label
 from mars_core.trace import Message
 from mars_core.ui import links, view
 from mars_core.ui.conversation import conversation
@@ -72,13 +72,18 @@ class Handlers:
         head = view.head_html(view.model_line(facts), view.model_details(facts))
         return head, view.notices_html(view.notices(facts))
 
+    def chosen(self) -> tuple[str, str, Quantization]:
+        """Which model is the present one, or will be, as it is chosen."""
+        assert self.switcher is not None
+        return self.switcher.chosen()
+
     def details(self) -> str:
         """What the present model takes, once it is there."""
         try:
-            told = view.model_details(model_facts(self.engine.result().loaded))
+            told = f"{view.model_details(model_facts(self.engine.result().loaded))}."
         except MarsError as error:
             told = view.sentence(error)
-        return view.choice_html(f"{told}. {view.FOR_EVERYBODY}")
+        return view.choice_html(f"{told} {view.FOR_EVERYBODY}")
 
     def weigh(self, model: str, adapter: str, quantize: Quantization) -> str:
         """What the model that is chosen would take, a sentence."""
@@ -117,7 +122,7 @@ class Handlers:
                 room = self.switcher.check(wanted, self._held())
                 loading = self.switcher.switch(self.engine.result(), wanted, room, steps)
                 for text in steps.until(loading):
-                    head = view.head_html(f"{wanted.model} · {text}")
+                    head = view.head_html(f"{label(wanted)} · {text}")
                     yield head, gr.skip(), view.choice_html(text)
         except MarsError as error:
             yield *self.model(), view.choice_html(view.sentence(error))
@@ -125,7 +130,7 @@ class Handlers:
             log.exception("a model could not be loaded")
             yield *self.model(), view.choice_html(BROKE_OFF)
         else:
-            yield *self.model(), view.choice_html(f"{wanted.model} is loaded.")
+            yield *self.model(), view.choice_html(f"{label(wanted)} is loaded.")
 
     def _held(self) -> int:
         """Bytes that are free once the present model is gone."""

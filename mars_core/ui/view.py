@@ -220,7 +220,8 @@ def waiting_text(ahead: int) -> str:
 def sentence(error: MarsError) -> str:
     """The error as a sentence: capitalised, with a full stop."""
     text = str(error).strip()
-    text = text[:1].upper() + text[1:]
+    if text.split(" ", 1)[0].isalpha():  # a name stays as it is
+        text = text[:1].upper() + text[1:]
     return text if text.endswith((".", "!", "?")) else f"{text}."
 
 
