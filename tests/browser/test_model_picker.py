@@ -60,7 +60,7 @@ def ask(page):
 def open_choice(page, address):
     open_page(page, address)
     page.locator("#model > button").click()
-    says(page, "Another one is for everybody")
+    says(page, "kB per token")  # which is told after the choice was set
 
 
 def test_another_model_and_one_that_cannot_be_had(page, address, folders):
