@@ -71,7 +71,7 @@ class Switcher:
     def weigh(self, wanted: LoadConfig, held: int) -> Room:
         """Whether a model fits; held: bytes that are free once the present one is gone."""
         from mars_core.models import plan
-        from mars_core.models.adapter import shipped
+        from mars_core.models.adapter import chosen
         from mars_core.models.hardware import choose_device
         from mars_core.models.memory import free_bytes
         from mars_core.models.sizes import Sizes
@@ -82,8 +82,7 @@ class Switcher:
         tokens = min(PLANNED_TOKENS, sizes.context)
         on_cpu = device.type == "cpu"
         total = plan.needs(sizes, form, tokens, on_cpu=on_cpu).total
-        adapter = shipped(wanted.model) if wanted.adapter == "auto" else wanted.adapter
-        merging = adapter is not None
+        merging = chosen(wanted.model, wanted.adapter) is not None
         loading = sizes.loading(form.torch_dtype, form.quantization, merging=merging)
         needed = max(total, loading) if on_cpu else total
         free = free_bytes(device)
@@ -104,7 +103,7 @@ class Switcher:
 
     def _format(self, wanted: LoadConfig) -> Format:
         """In which numbers it would be here; the model's thread tries them out."""
-        from mars_core.models.hardware import choose_arithmetic, choose_device
+        from mars_core.models.hardware import choose_arithmetic, choose_device, dtype_name
         from mars_core.models.plan import Format
         from mars_core.models.quantization import possible
 
@@ -112,17 +111,17 @@ class Switcher:
             device = choose_device(wanted.device)
             dtype = choose_arithmetic(wanted.dtype, device).dtype
             kind, _ = possible(wanted.quantize, device, dtype)
-            return Format(str(dtype).removeprefix("torch."), kind)
+            return Format(dtype_name(dtype), kind)
 
         return self._thread.submit(tried).result()
 
     def fetch(self, wanted: LoadConfig, progress: Progress = silent) -> None:
         """Have its files on this machine, while the present model goes on. Raises MarsError."""
-        from mars_core.models.adapter import find_adapter, shipped
+        from mars_core.models.adapter import chosen, find_adapter
         from mars_core.models.load import resolve
 
         resolve(wanted.model, wanted.models_dir, progress)
-        adapter = shipped(wanted.model) if wanted.adapter == "auto" else wanted.adapter
+        adapter = chosen(wanted.model, wanted.adapter)
         if adapter is not None:
             find_adapter(adapter, progress)
 

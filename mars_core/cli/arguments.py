@@ -184,9 +184,9 @@ def settings_from(args: argparse.Namespace, kind: type[T]) -> T:
 
 def chosen_adapter(args: argparse.Namespace) -> str | None:
     """The adapter that `add_model_arguments` asks for; None for the model's own weights."""
-    from mars_core.models.adapter import shipped  # torch: not needed to print --help
+    from mars_core.models.adapter import chosen  # torch: not needed to print --help
 
-    return shipped(args.model) if args.adapter == "auto" else named_adapter(args)
+    return chosen(args.model, named_adapter(args))
 
 
 def named_adapter(args: argparse.Namespace) -> str | None:

@@ -38,6 +38,11 @@ def shipped(model: str) -> str | None:
     return str(assets_dir() / "adapters" / entry.adapter)
 
 
+def chosen(model: str, adapter: str | None) -> str | None:
+    """The adapter that is meant: for "auto" the one that comes with `model`, if there is one."""
+    return shipped(model) if adapter == "auto" else adapter
+
+
 def find_adapter(wanted: str, progress: Progress) -> Adapter:
     """The adapter in folder `wanted`, else on the hub. MarsError when it cannot be used."""
     path = folder_at(wanted)

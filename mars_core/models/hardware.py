@@ -38,6 +38,11 @@ class Arithmetic:
     reason: str
 
 
+def dtype_name(dtype: torch.dtype) -> str:
+    """A number format as a person writes it, e.g. "float32"."""
+    return str(dtype).removeprefix("torch.")
+
+
 def choose_device(wanted: Device = "auto") -> torch.device:
     """The device to use; auto takes cuda, then mps, then cpu. MarsError when it is absent."""
     check_choice("device", wanted, Device)

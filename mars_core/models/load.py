@@ -19,7 +19,7 @@ from mars_core.config import Device, DtypeName, LoadConfig, Quantization, Specia
 from mars_core.errors import MarsError
 from mars_core.models import adapter as adapters
 from mars_core.models import catalog, checks, fetch, hub, special
-from mars_core.models.hardware import choose_arithmetic, choose_device
+from mars_core.models.hardware import choose_arithmetic, choose_device, dtype_name
 from mars_core.models.hush import quiet
 from mars_core.models.memory import give_back, weight_bytes
 from mars_core.models.names import check_known
@@ -73,7 +73,7 @@ class LoadedModel:
     @property
     def dtype_name(self) -> str:
         """The number format as a person writes it, e.g. "float32"."""
-        return str(self.dtype).removeprefix("torch.")
+        return dtype_name(self.dtype)
 
 
 def load_as(config: LoadConfig, progress: Progress = silent) -> LoadedModel:
@@ -120,7 +120,7 @@ def load(
     how = choose_arithmetic(dtype, where, allow_packing=packing)
     kind, note = possible(quantize, where, how.dtype)
     found = resolve(name, models_dir, progress)
-    wanted = adapters.shipped(name) if adapter == "auto" else adapter
+    wanted = adapters.chosen(name, adapter)
     used = None if wanted is None else adapters.find_adapter(wanted, progress)
     raw = checks.read_raw_config(found.folder, found.name)
     config = checks.parse_config(raw, found.name)

@@ -15,6 +15,7 @@ from transformers import BitsAndBytesConfig
 
 from mars_core.config import Quantization, check_choice
 from mars_core.errors import MarsError
+from mars_core.models.hardware import dtype_name
 from mars_core.models.words import one_line
 
 TRIAL_WIDTH = 128
@@ -37,8 +38,7 @@ def possible(
     reason = why_not(kind, device, dtype)
     if reason is None:
         return kind, None
-    plain = str(dtype).removeprefix("torch.")
-    return "none", f"{reason}, so the weights are in {plain}"
+    return "none", f"{reason}, so the weights are in {dtype_name(dtype)}"
 
 
 def in_words(kind: Quantization) -> str:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from mars_core.errors import MarsError
 from mars_core.race.settings import BatchRaceConfig, RaceConfig
 from mars_core.trace import MAX_BYTES
-from mars_core.ui.conversation import MAX_CHARACTERS
 from mars_core.ui.live import Run
 
 
@@ -20,10 +20,10 @@ class Limits:
     on. upload: bytes of a recording. other_models: a race may load one.
     """
 
-    characters: int = MAX_CHARACTERS
-    new_tokens: int = 10**6
-    work: int = 10**9
-    in_line: int = 10**6
+    characters: float = math.inf
+    new_tokens: float = math.inf
+    work: float = math.inf
+    in_line: float = math.inf
     upload: int = MAX_BYTES
     other_models: bool = True
 
