@@ -7,6 +7,8 @@ through shared memory) steers the run without touching it.
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
@@ -28,6 +30,9 @@ class Control(Protocol):
     def read(self) -> LiveSettings: ...
 
 
+Listener = Callable[[LiveSettings], None]
+
+
 class LiveControl:
     """Control for threads of one process.
 
@@ -37,6 +42,7 @@ class LiveControl:
 
     def __init__(self, config: DecodeConfig) -> None:
         self._settings = LiveSettings(config.mode, config.tau)
+        self._listeners: list[Listener] = []
         self._writing = threading.Lock()
 
     def read(self) -> LiveSettings:
@@ -57,6 +63,20 @@ class LiveControl:
         """Ask the run to end before its next forward; there is no way back."""
         self._replace({"stop": True})
 
+    @contextmanager
+    def told(self, listener: Listener) -> Iterator[None]:
+        """Call `listener` with the settings now, and whenever they change in the block."""
+        with self._writing:
+            self._listeners.append(listener)
+            listener(self._settings)
+        try:
+            yield
+        finally:
+            with self._writing:
+                self._listeners.remove(listener)
+
     def _replace(self, changes: dict[str, Any]) -> None:
         with self._writing:
             self._settings = replace(self._settings, **changes)
+            for listener in self._listeners:
+                listener(self._settings)

@@ -18,7 +18,7 @@ from queue import SimpleQueue
 from typing import Any, Protocol, TypeVar, cast
 
 from mars_core.config import DecodeConfig
-from mars_core.control import Control
+from mars_core.control import Control, LiveControl
 from mars_core.errors import MarsError
 from mars_core.trace import AnyRecord, Message
 
@@ -49,6 +49,30 @@ class Races(Protocol):
 
     def batches(
         self, conversations: Sequence[Sequence[Message]], config: Any, control: Control
+    ) -> Iterator[Any]: ...
+
+
+class PageEngine(Protocol):
+    """What a page runs on: a `ThreadedEngine`, or a `mars_core.forked_engine.ForkedEngine`."""
+
+    @property
+    def present(self) -> bool: ...
+
+    @property
+    def loaded(self) -> Any: ...
+
+    def encode(self, messages: Sequence[Message], config: DecodeConfig) -> Any: ...
+
+    def generate(
+        self, messages: Sequence[Message], config: DecodeConfig, control: LiveControl
+    ) -> Iterator[AnyRecord]: ...
+
+    def race(
+        self, messages: Sequence[Message], config: Any, control: LiveControl
+    ) -> Iterator[Any]: ...
+
+    def batches(
+        self, conversations: Sequence[Sequence[Message]], config: Any, control: LiveControl
     ) -> Iterator[Any]: ...
 
 

@@ -16,6 +16,7 @@ ROOT = Path(mars_core.__file__).parent
 LAYERS = [
     {"errors", "config", "paths"},
     {"events", "control", "stopwatch", "chromium"},
+    {"shared_control"},
     {"trace"},
     {"model_thread"},
     {
@@ -33,7 +34,7 @@ LAYERS = [
     {"decode", "composition", "reference", "models", "about"},
     {"engine", "baselines", "answers", "batch", "recorder", "batch_figures"},
     {"race"},
-    {"export", "switching"},
+    {"export", "switching", "forked_engine"},
     {"training", "evaluation"},
     {"ui"},
     {"cli"},

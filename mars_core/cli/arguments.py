@@ -22,6 +22,7 @@ from mars_core.config import (
     Strategy,
 )
 from mars_core.models import catalog
+from mars_core.models.progress import Progress, TerminalProgress, silent, together
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -204,13 +205,12 @@ def load_model(args: argparse.Namespace) -> LoadedModel:
     return load_shown(load_config_from(args))
 
 
-def load_shown(config: LoadConfig) -> LoadedModel:
-    """A model; progress, and what is to be known of it, on stderr."""
+def load_shown(config: LoadConfig, also: Progress = silent) -> LoadedModel:
+    """A model; progress, and what is to be known of it, on stderr. also: is told as well."""
     from mars_core.models.load import load_as  # torch: not needed to print --help
-    from mars_core.models.progress import TerminalProgress
 
     with TerminalProgress() as progress:
-        loaded = load_as(config, progress)
+        loaded = load_as(config, together(progress, also))
     if loaded.quantization_note:
         print(f"{loaded.name}: {loaded.quantization_note}", file=sys.stderr)
     if loaded.licence == catalog.UNKNOWN_LICENCE:
@@ -225,11 +225,13 @@ def load_racer(args: argparse.Namespace) -> tuple[Engine, Racer]:
     return open_racer(load_config_from(args), load_shown)
 
 
-def threaded_engine(args: argparse.Namespace, thread: ModelThread) -> ThreadedEngine:
+def threaded_engine(
+    args: argparse.Namespace, thread: ModelThread, progress: Progress = silent
+) -> ThreadedEngine:
     """A page's engine, ready for its settings; everything it computes is done in `thread`, which
-    has to run this too."""
+    has to run this too. progress: is told besides the terminal."""
     from mars_core.model_thread import ThreadedEngine
     from mars_core.switching import open_for_page
 
-    reopen = partial(open_for_page, load_config_from(args), load_shown)
+    reopen = partial(open_for_page, load_config_from(args), partial(load_shown, also=progress))
     return ThreadedEngine(*reopen(), thread, reopen)

@@ -37,6 +37,16 @@ def silent(stage: Stage, done: int, total: int | None) -> None:
     """The progress of who does not want any."""
 
 
+def together(*told: Progress) -> Progress:
+    """One progress for several that are shown in different places."""
+
+    def report(stage: Stage, done: int, total: int | None) -> None:
+        for progress in told:
+            progress(stage, done, total)
+
+    return report
+
+
 class LatestProgress:
     """Keeps how far the work is, for whoever wants to show it now and then."""
 

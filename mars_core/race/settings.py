@@ -96,3 +96,10 @@ def check_prompts(prompts: Sequence[str]) -> None:
         raise MarsError(
             f"{len(prompts)} prompts are too many for a batch here: {MAX_PROMPTS} at most"
         )
+
+
+def new_tokens(config: DecodeConfig | RaceConfig | BatchRaceConfig, prompts: int = 1) -> int:
+    """Tokens that a run or a race decodes, at most: also its forwards, at most."""
+    if isinstance(config, DecodeConfig):
+        return config.max_new_tokens * prompts
+    return config.decode.max_new_tokens * len(config.lanes) * config.repeats * prompts

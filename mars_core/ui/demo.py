@@ -21,12 +21,15 @@ from gradio.events import api
 
 from mars_core.errors import MarsError
 from mars_core.export.player import PLAYER_FILES, player_text, style_element
+from mars_core.models.progress import LatestProgress
 from mars_core.paths import assets_dir
 from mars_core.switching import Switcher
 from mars_core.ui import links, view
 from mars_core.ui.controls import Picker, Rail, rail
 from mars_core.ui.handlers import Handlers
 from mars_core.ui.limits import NO_LIMITS, Limits
+from mars_core.ui.line import Line
+from mars_core.ui.model_handlers import ModelHandlers
 from mars_core.ui.plots import confidence_figure
 from mars_core.ui.routes import routes
 
@@ -104,15 +107,18 @@ def build_demo(
     recording: str = "",
     switcher: Switcher | None = None,
     limits: Limits = NO_LIMITS,
+    loading: LatestProgress | None = None,
 ) -> gr.Blocks:
     """The page for an engine, which may still be on its way; `launch` serves it.
 
-    name: how the model is called until it is there. recording: what is shown at first, JSON Lines.
-    switcher: lets visitors choose another model; None: nobody can. limits: of what one may ask.
+    name, loading: how the model is called until it is there, and how far it is. recording: what is
+    shown at first, JSON Lines. switcher: lets visitors choose another model; None: nobody can.
+    limits: of what one may ask.
     """
-    handlers = Handlers(engine, switcher, limits)
+    model = ModelHandlers(engine, Line(), name, loading, switcher)
+    handlers = Handlers(model, limits)
     ready = engine.done()  # asked once: it may become so while the page is built
-    head, notices = handlers.model() if ready else (view.head_html(f"{name} · loading …"), "")
+    head, notices = model.shown()
     with gr.Blocks(title="MARS Studio", analytics_enabled=False, fill_width=True) as demo:
         with gr.Row(elem_id="studio"):
             with gr.Column(scale=0, min_width=320, elem_id="rail"):
@@ -122,17 +128,17 @@ def build_demo(
                 below = gr.HTML(notices, apply_default_css=False)
         if switcher or not ready:
             demo.load(
-                handlers.model,
+                model.opened,
                 None,
                 [controls.head, below],
                 show_progress="hidden",
                 api_visibility="private",
-                concurrency_limit=8,
+                concurrency_limit=MOST_WAITING,
             )
         shown = [controls.head, below]
         _wire(demo, handlers, controls, player, shown)
         if controls.picker:
-            _wire_model(demo, handlers, controls.picker, shown)
+            _wire_model(demo, model, controls.picker, shown)
     return demo
 
 
@@ -199,7 +205,7 @@ def _wire(
     for accepted in (asked, again, raced, batched):
         ran = accepted.then(handlers.run, None, player, trigger_mode="multiple", **queued, **hidden)
         if controls.picker:  # somebody else may have changed the model meanwhile
-            ran.then(handlers.model, None, shown, concurrency_limit=8, **hidden)
+            ran.then(handlers.model.shown, None, shown, concurrency_limit=8, **hidden)
     player.edit(None, None, inputs.prompt, js=EDITED)
     player.gap(handlers.whole, None, player, queue=False, **hidden)
     for stops in (controls.stop.click, player.over):
@@ -231,23 +237,25 @@ def _wire(
     demo.unload(handlers.leave)
 
 
-def _wire_model(demo: gr.Blocks, handlers: Handlers, picker: Picker, shown: list[gr.HTML]) -> None:
+def _wire_model(
+    demo: gr.Blocks, model: ModelHandlers, picker: Picker, shown: list[gr.HTML]
+) -> None:
     """Attach the listeners of the choice of a model; shown: what tells of the one that is there."""
     *chosen, choice, load = picker
     quietly: dict[str, Any] = {"show_progress": "hidden", "api_visibility": "private"}
     # the choice is not set again once the model is there: somebody may have begun to choose
-    opened = demo.load(handlers.chosen, None, chosen, concurrency_limit=8, **quietly)
-    opened.then(handlers.details, None, choice, concurrency_limit=8, **quietly)
+    opened = demo.load(model.chosen, None, chosen, concurrency_limit=8, **quietly)
+    opened.then(model.details, None, choice, concurrency_limit=8, **quietly)
     gr.on(
         [picker.model.input, picker.adapter.blur, picker.quantize.input],
-        handlers.weigh,
+        model.weigh,
         chosen,
         choice,
         concurrency_limit=8,
         trigger_mode="always_last",
         **quietly,
     )
-    load.click(handlers.switch, chosen, [*shown, choice], **quietly)
+    load.click(model.switch, chosen, [*shown, choice], **quietly)
 
 
 def _linked(controls: Rail) -> dict[str, Component]:
@@ -290,11 +298,18 @@ def launch_options() -> dict[str, Any]:
     return {"theme": theme, "head": style_element(page_sheet)}
 
 
-def launch(demo: gr.Blocks, host: str, port: int | None, limits: Limits = NO_LIMITS) -> str:
+def launch(
+    demo: gr.Blocks,
+    host: str,
+    port: int | None,
+    limits: Limits = NO_LIMITS,
+    *,
+    mcp: bool = False,
+) -> str:
     """Start serving the page in the background, never shared; returns its address.
 
-    port: None or 0 takes a free one. limits: of what is uploaded. Raises MarsError where it cannot
-    listen there.
+    port: None or 0 takes a free one. limits: of what is uploaded. mcp: serve the endpoints as tools
+    of the Model Context Protocol too. Raises MarsError where it cannot listen there.
     """
     check_address(host, port or 0)
     # By default (but on Windows) Gradio looks for work a thousand times a second and for progress a
@@ -305,6 +320,7 @@ def launch(demo: gr.Blocks, host: str, port: int | None, limits: Limits = NO_LIM
         server_name=host,
         server_port=port or None,
         share=False,
+        mcp_server=mcp,
         run_history=False,
         footer_links=["api"],
         quiet=True,  # Gradio's own words would advertise public links

@@ -5,20 +5,16 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Generator, Iterable, Iterator
-from concurrent.futures import Future
 from contextlib import closing
 from dataclasses import replace
-from functools import partial
 from itertools import count
 from typing import Any, Literal, cast
 
 import gradio as gr
 
-from mars_core.config import MAX_SEED, DecodeConfig, Metric, Mode, Quantization
+from mars_core.config import MAX_SEED, DecodeConfig, Metric, Mode
 from mars_core.control import Control
 from mars_core.errors import MarsError
-from mars_core.model_thread import ThreadedEngine, in_background
-from mars_core.models.progress import LatestProgress
 from mars_core.race.records import AnyRaceRecord
 from mars_core.race.settings import (
     BatchLaneName,
@@ -27,116 +23,34 @@ from mars_core.race.settings import (
     RaceConfig,
     check_prompts,
 )
-from mars_core.switching import Switcher, label
 from mars_core.trace import Message
 from mars_core.ui import links, view
 from mars_core.ui.conversation import conversation
 from mars_core.ui.limits import NO_LIMITS, Limits
-from mars_core.ui.line import Ahead, Line
+from mars_core.ui.line import LOOK_SECONDS, Ahead
 from mars_core.ui.live import LiveRuns, Run
+from mars_core.ui.model_handlers import ModelHandlers
 
 BROKE_OFF = "The run broke off because of an error in the program; the server's log has it."
-# how often a waiting run looks whether it was stopped meanwhile
-LOOK_SECONDS = 0.25
 
 log = logging.getLogger(__name__)
 
 
 class Handlers:
-    """What the listeners call; holds the visitors' runs, and the engine, which may come later.
+    """What the listeners call; holds the visitors' runs.
 
-    switcher: what puts another model in the engine's place; None where nobody may. limits: of what
+    model: the engine, which may come later, and the line in which runs wait for it. limits: of what
     one visitor may ask.
     """
 
-    def __init__(
-        self,
-        engine: Future[ThreadedEngine],
-        switcher: Switcher | None = None,
-        limits: Limits = NO_LIMITS,
-    ) -> None:
-        self.engine = engine
-        self.switcher = switcher
+    def __init__(self, model: ModelHandlers, limits: Limits = NO_LIMITS) -> None:
+        self.model = model
+        self.engine = model.engine
+        self.line = model.line
         self.limits = limits
         self.runs = LiveRuns()
-        self.line = Line()
         self._numbers = count(1)
         self._transcripts: dict[str, view.Transcript] = {}
-
-    def model(self) -> tuple[str, str]:
-        """Head and notices of the page, once the model is there."""
-        try:
-            facts = model_facts(self.engine.result().loaded)
-        except MarsError as error:
-            return view.head_html("no model"), view.notices_html([view.sentence(error)])
-        head = view.head_html(view.model_line(facts), view.model_details(facts))
-        return head, view.notices_html(view.notices(facts))
-
-    def chosen(self) -> tuple[str, str, Quantization]:
-        """Which model is the present one, or will be, as it is chosen."""
-        assert self.switcher is not None
-        return self.switcher.chosen()
-
-    def details(self) -> str:
-        """What the present model takes, once it is there."""
-        try:
-            told = f"{view.model_details(model_facts(self.engine.result().loaded))}."
-        except MarsError as error:
-            told = view.sentence(error)
-        return view.choice_html(f"{told} {view.FOR_EVERYBODY}")
-
-    def weigh(self, model: str, adapter: str, quantize: Quantization) -> str:
-        """What the model that is chosen would take, a sentence."""
-        assert self.switcher is not None
-        if not self.engine.done():
-            return view.choice_html(view.LOADING)
-        try:
-            wanted = self.switcher.wanted(model, adapter, quantize)
-            return view.choice_html(self.switcher.weigh(wanted, self._held()).text)
-        except MarsError as error:
-            return view.choice_html(view.sentence(error))
-
-    def switch(
-        self, model: str, adapter: str, quantize: Quantization
-    ) -> Iterator[tuple[Any, Any, str]]:
-        """Let the chosen model take the place of the present one, for everybody.
-
-        Yields head, notices and a sentence about how far it is. Its files are fetched while runs go
-        on; then it waits its turn. What cannot be had leaves the present model where it is.
-        """
-        assert self.switcher is not None
-        same = gr.skip(), gr.skip()
-        try:
-            for text in LatestProgress(view.LOADING).until(self.engine):
-                yield *same, view.choice_html(text)
-            steps = LatestProgress()
-            wanted = self.switcher.wanted(model, adapter, quantize)
-            self.switcher.check(wanted, self._held())
-            for text in steps.until(in_background(partial(self.switcher.fetch, wanted, steps))):
-                yield *same, view.choice_html(text)
-            with self.line.join() as ahead:
-                place = ahead(None, LOOK_SECONDS)
-                while place:
-                    yield *same, view.choice_html(view.waiting_text(place))
-                    place = ahead(place, LOOK_SECONDS)
-                room = self.switcher.check(wanted, self._held())
-                loading = self.switcher.switch(self.engine.result(), wanted, room, steps)
-                for text in steps.until(loading):
-                    head = view.head_html(f"{label(wanted)} · {text}")
-                    yield head, gr.skip(), view.choice_html(text)
-        except MarsError as error:
-            yield *self.model(), view.choice_html(view.sentence(error))
-        except Exception:
-            log.exception("a model could not be loaded")
-            yield *self.model(), view.choice_html(BROKE_OFF)
-        else:
-            yield *self.model(), view.choice_html(f"{label(wanted)} is loaded.")
-
-    def _held(self) -> int:
-        """Bytes that are free once the present model is gone."""
-        if not self.engine.done() or self.engine.exception() or not self.engine.result().present:
-            return 0
-        return int(self.engine.result().loaded.weight_bytes)
 
     def ask(
         self, request: gr.Request, prompt: str, history: Any, system: str, *settings: Any
@@ -214,7 +128,7 @@ class Handlers:
             return
         name = _view(run)
         try:
-            with self.line.join() as ahead:
+            with self.line.join(visitor) as ahead:
                 for text in self._waiting(ahead, run.control):
                     yield view.page_line("waiting", text, name)
                 if run.control.read().stop:
@@ -234,6 +148,7 @@ class Handlers:
 
     def generate(
         self,
+        request: gr.Request,
         prompt: str,
         mode: Literal["one", "tau", "verified"] = "tau",
         tau: float = 0.9,
@@ -260,12 +175,14 @@ class Handlers:
                 mode, tau, block_size, max_new_tokens,
                 temperature, top_p, repetition_penalty, seed, metric, use_last_mask, drafts,
             )  # fmt: skip
-            yield from self._for_a_client(Run.of([conversation(prompt, history, system)], config))
+            run = Run.of([conversation(prompt, history, system)], config)
+            yield from self._for_a_client(request, run)
         except MarsError as error:
             raise gr.Error(view.sentence(error), print_exception=False) from None
 
     def race(
         self,
+        request: gr.Request,
         prompt: str,
         tau: float = 0.9,
         block_size: int = 4,
@@ -287,12 +204,14 @@ class Handlers:
             decode = _greedy(tau, block_size, max_new_tokens, use_last_mask, drafts)
             more = RaceConfig().lanes[2:] if lanes is None else lanes
             config = _race(decode, more, second_tau, repeats)
-            yield from self._for_a_client(Run.of([conversation(prompt, None, system)], config))
+            run = Run.of([conversation(prompt, None, system)], config)
+            yield from self._for_a_client(request, run)
         except MarsError as error:
             raise gr.Error(view.sentence(error), print_exception=False) from None
 
     def batch(
         self,
+        request: gr.Request,
         prompts: list[str],
         tau: float = 0.9,
         block_size: int = 4,
@@ -315,13 +234,14 @@ class Handlers:
             more = BatchRaceConfig().lanes[1:] if lanes is None else lanes
             config = _batch_race(decode, more, rows, cache_block)
             asked = _conversations("\n".join(prompts), system)
-            yield from self._for_a_client(Run.of(asked, config))
+            yield from self._for_a_client(request, Run.of(asked, config))
         except MarsError as error:
             raise gr.Error(view.sentence(error), print_exception=False) from None
 
-    def _for_a_client(self, run: Run) -> Iterator[str]:
+    def _for_a_client(self, request: gr.Request, run: Run) -> Iterator[str]:
         self.limits.check(run, len(self.line))
-        with self.line.join() as ahead:
+        # a program can have any number of sessions, but not of addresses
+        with self.line.join(getattr(request.client, "host", "")) as ahead:
             for _ in self._waiting(ahead, run.control):
                 yield ""  # a client that went away is noticed
             yield from view.growing_text(self._batches(run, view.CLIENT_BATCH_SECONDS))
@@ -338,7 +258,7 @@ class Handlers:
                 yield text
 
     def _why_waiting(self, ahead: int) -> str:
-        return view.waiting_text(ahead) if self.engine.done() else view.LOADING
+        return view.waiting_text(ahead) if self.engine.done() else self.model.why_waiting()
 
     def _batches(self, run: Run, interval: float = view.BATCH_SECONDS) -> Iterator[list[str]]:
         engine = self.engine.result()
@@ -384,24 +304,6 @@ class Handlers:
         """The page was closed."""
         self.runs.leave(_visitor(request))
         self._transcripts.pop(_visitor(request), None)
-
-
-def model_facts(loaded: Any) -> view.ModelFacts:
-    """What the page tells of a `LoadedModel`."""
-    return view.ModelFacts(
-        name=loaded.name,
-        trained=loaded.trained,
-        block_size=loaded.block_size,
-        dtype=loaded.dtype_name,
-        device=str(getattr(loaded.device, "type", loaded.device)),
-        parameters=loaded.parameters,
-        dtype_reason=loaded.dtype_reason,
-        quantization=loaded.quantization,
-        quantization_note=loaded.quantization_note,
-        weight_bytes=loaded.weight_bytes,
-        entry_bytes=loaded.entry_bytes,
-        licence=loaded.licence,
-    )
 
 
 def _visitor(request: gr.Request) -> str:

@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 
 from mars_core.errors import MarsError
-from mars_core.race.settings import BatchRaceConfig, RaceConfig
+from mars_core.race.settings import RaceConfig, new_tokens
 from mars_core.trace import MAX_BYTES
 from mars_core.ui.live import Run
 
@@ -37,7 +37,7 @@ class Limits:
             )
         if run.config.max_new_tokens > self.new_tokens:
             raise MarsError(f"this public page writes {self.new_tokens:,} tokens at most")
-        if (work := work_of(run)) > self.work:
+        if (work := new_tokens(run.race or run.config, len(run.conversations))) > self.work:
             raise MarsError(
                 f"this public page decodes {self.work:,} tokens in one run, and these would be "
                 f"{work:,}: take fewer lanes, repeats, prompts or tokens"
@@ -59,11 +59,3 @@ PUBLIC = Limits(
     upload=24 * 2**20,  # the pictures of an animation take most
     other_models=False,
 )
-
-
-def work_of(run: Run) -> int:
-    """New tokens that a run decodes, at most."""
-    tokens = run.config.max_new_tokens * len(run.conversations)
-    if isinstance(run.race, (RaceConfig, BatchRaceConfig)):
-        return tokens * len(run.race.lanes) * run.race.repeats
-    return tokens

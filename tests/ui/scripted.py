@@ -16,6 +16,9 @@ from mars_core.control import Control, LiveControl
 from mars_core.errors import MarsError
 from mars_core.race.measure import Entrant, race
 from mars_core.race.settings import RaceConfig
+from mars_core.ui.handlers import Handlers
+from mars_core.ui.line import Line
+from mars_core.ui.model_handlers import ModelHandlers
 
 EOS = "<|im_end|>"
 Passes = Sequence[Sequence[str]]
@@ -45,6 +48,11 @@ def ready(engine: object) -> Future[Any]:
     future: Future[Any] = Future()
     future.set_result(engine)
     return future
+
+
+def handlers_for(engine: Future[Any]) -> Handlers:
+    """The page's handlers, without the page."""
+    return Handlers(ModelHandlers(engine, Line()))
 
 
 def token_id(text: str) -> int:

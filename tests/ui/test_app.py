@@ -60,7 +60,7 @@ def test_recordings_alone_need_no_torch():
         "def stop(self): raise KeyboardInterrupt\n"
         "demo.gr.Blocks.block_thread = stop\n"
         "real = demo.launch\n"
-        "def launch(page, host, port, *limits):\n"
+        "def launch(page, host, port, *limits, **more):\n"
         "    address = real(page, host, port)\n"
         "    text = urllib.request.urlopen(address + 'config').read().decode()\n"
         "    assert 'recordings only' in text and '\"generate\"' not in text\n"

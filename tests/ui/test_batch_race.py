@@ -12,9 +12,8 @@ from mars_core.models.load import load
 from mars_core.race.lanes import Racer
 from mars_core.race.records import read_race
 from mars_core.ui.demo import build_demo, launch
-from mars_core.ui.handlers import Handlers
 from tests.tiny import tiny_checkpoint, tiny_llama
-from tests.ui.scripted import ready
+from tests.ui.scripted import handlers_for, ready
 from tests.ui.test_demo import SETTINGS, Request
 
 PROMPTS = "Tell me of the sea.\n\n  \nWhy?\nand on"
@@ -36,7 +35,7 @@ def ask(handlers, visitor, prompts, lanes=("block", "cursor"), rows=2, cache_blo
 
 
 def test_the_page_is_sent_the_recording(engine):
-    handlers, visitor = Handlers(ready(engine)), Request("v")
+    handlers, visitor = handlers_for(ready(engine)), Request("v")
     line = ask(handlers, visitor, PROMPTS)
     assert (line["view"], line["state"]) == ("race", "waiting")
     opening, _, text = list(handlers.run(visitor))[-1].partition("\n")
@@ -59,7 +58,7 @@ def test_the_page_is_sent_the_recording(engine):
     ],
 )
 def test_what_cannot_be_raced_is_said(engine, changes, words):
-    handlers = Handlers(ready(engine))
+    handlers = handlers_for(ready(engine))
     line = ask(handlers, Request("v"), **{"prompts": PROMPTS, **changes})
     assert (line["view"], line["state"]) == ("race", "error")
     assert words in line["text"]

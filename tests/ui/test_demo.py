@@ -11,18 +11,22 @@ from gradio_client.exceptions import AppError
 
 from mars_core.config import DecodeConfig
 from mars_core.errors import MarsError
+from mars_core.models.progress import LatestProgress
 from mars_core.trace import DoneRecord, Header, StepRecord, parse_record
 from mars_core.ui import view
 from mars_core.ui.demo import build_demo, check_address, launch, launch_options
-from mars_core.ui.handlers import Handlers
+from mars_core.ui.line import Line
+from mars_core.ui.model_handlers import ModelHandlers
 from mars_core.ui.view import Transcript
-from tests.ui.scripted import EOS, ScriptedEngine, ready
+from tests.ui.scripted import EOS, ScriptedEngine, handlers_for, ready
 
 PASSES = [["The", " sky"], [" is"], [" blue", ".", EOS]]
 
 
 class Request:
     """As much of gr.Request as the handlers read."""
+
+    client = None
 
     def __init__(self, session_hash):
         self.session_hash = session_hash
@@ -118,7 +122,7 @@ def test_what_is_public_is_typed(client):
 
 
 def test_page_flow_ask_run_stop():
-    handlers = Handlers(ready(ScriptedEngine([["a"]] * 50, pause=0.02)))
+    handlers = handlers_for(ready(ScriptedEngine([["a"]] * 50, pause=0.02)))
     visitor = Request("v")
     assert '"waiting"' in ask(handlers, visitor, "Why?")
     texts = handlers.run(visitor)
@@ -134,7 +138,7 @@ def test_page_flow_ask_run_stop():
 
 def test_a_page_that_missed_a_part_gets_the_whole(monkeypatch):
     monkeypatch.setattr(Transcript, "window", 2000)
-    handlers = Handlers(ready(ScriptedEngine([["a"]] * 50, pause=0.01)))
+    handlers = handlers_for(ready(ScriptedEngine([["a"]] * 50, pause=0.01)))
     visitor = Request("v")
     assert not isinstance(handlers.whole(visitor), str)
     ask(handlers, visitor, "Why?")
@@ -146,7 +150,7 @@ def test_a_page_that_missed_a_part_gets_the_whole(monkeypatch):
 
 
 def test_asking_again_stops_the_run_before():
-    handlers = Handlers(ready(ScriptedEngine([["a"]] * 50, pause=0.02)))
+    handlers = handlers_for(ready(ScriptedEngine([["a"]] * 50, pause=0.02)))
     visitor = Request("v")
     ask(handlers, visitor, "first")
     first = handlers.run(visitor)
@@ -160,7 +164,7 @@ def test_asking_again_stops_the_run_before():
 
 def test_a_run_stopped_while_it_waits_never_begins():
     engine = ScriptedEngine([["a"]])
-    handlers = Handlers(ready(engine))
+    handlers = handlers_for(ready(engine))
     visitor = Request("v")
     ask(handlers, visitor, "Why?")
     handlers.stop(visitor)
@@ -170,7 +174,7 @@ def test_a_run_stopped_while_it_waits_never_begins():
 
 
 def test_refused_input_is_a_sentence_and_nothing_runs():
-    handlers = Handlers(ready(ScriptedEngine([["a"]])))
+    handlers = handlers_for(ready(ScriptedEngine([["a"]])))
     visitor = Request("v")
     assert "Write a prompt" in ask(handlers, visitor, "  ")
     (output,) = handlers.run(visitor)
@@ -181,7 +185,7 @@ TOO_LONG = "the prompt has 9 tokens, the context holds 8"
 
 
 def test_what_the_model_cannot_take_is_said_at_once_and_stays_in_the_box():
-    handlers = Handlers(ready(ScriptedEngine([["a"]], error=TOO_LONG)))
+    handlers = handlers_for(ready(ScriptedEngine([["a"]], error=TOO_LONG)))
     visitor = Request("v")
     line, box = handlers.ask(visitor, "Why?", None, "", *SETTINGS)
     assert "The prompt has 9 tokens, the context holds 8." in line
@@ -191,7 +195,7 @@ def test_what_the_model_cannot_take_is_said_at_once_and_stays_in_the_box():
 
 def test_a_prompt_asked_while_the_model_loads_waits_for_it():
     engine = Future()
-    handlers = Handlers(engine)
+    handlers = handlers_for(engine)
     visitor = Request("v")
     line, box = handlers.ask(visitor, "Why?", None, "", *SETTINGS)
     assert message(line) == view.LOADING
@@ -205,7 +209,7 @@ def test_a_prompt_asked_while_the_model_loads_waits_for_it():
 @pytest.mark.parametrize("failure", ["no such model", TOO_LONG])
 def test_what_fails_once_the_model_is_there_is_a_sentence(failure):
     engine = Future()
-    handlers = Handlers(engine)
+    handlers = handlers_for(engine)
     visitor = Request("v")
     ask(handlers, visitor, "Why?")
     texts = handlers.run(visitor)
@@ -219,16 +223,42 @@ def test_what_fails_once_the_model_is_there_is_a_sentence(failure):
 
 
 def test_head_and_notices_come_with_the_model():
-    head, notices = Handlers(ready(ScriptedEngine(PASSES))).model()
+    head, notices = ModelHandlers(ready(ScriptedEngine(PASSES)), Line()).shown()
     assert "scripted · not MARS-trained" in head
     assert "Not trained for MARS" in notices
     failed = Future()
     failed.set_exception(MarsError("no such model"))
-    assert "No such model." in Handlers(failed).model()[1]
+    assert "No such model." in ModelHandlers(failed, Line()).shown()[1]
+
+
+def test_a_page_follows_the_model_as_it_comes():
+    engine, loading = Future(), LatestProgress()
+    model = ModelHandlers(engine, Line(), "small", loading)
+    assert "small · loading" in model.shown()[0]
+    loading("download", 12, 100)
+    shown = model.opened()
+    assert "small · downloading 12%" in next(shown)[0]
+    assert model.why_waiting() == "The model is being loaded … (downloading 12% …)"
+    loading("convert", 1, 2)
+    assert "converting (once) 50%" in next(shown)[0]
+    engine.set_result(ScriptedEngine(PASSES))
+    assert "scripted · not MARS-trained" in list(shown)[-1][0]
+
+
+@pytest.mark.parametrize("error", [MarsError("no such model"), RuntimeError("/secret")])
+def test_a_model_that_does_not_come_is_told_of(error):
+    engine = Future()
+    shown = ModelHandlers(engine, Line(), "small", LatestProgress("loading")).opened()
+    next(shown)
+    engine.set_exception(error)
+    head, notices = list(shown)[-1]
+    assert "no model" in head
+    assert ("No such model." if isinstance(error, MarsError) else "log has it.") in notices
+    assert "/secret" not in notices
 
 
 def test_the_second_visitor_is_told_their_place():
-    handlers = Handlers(ready(ScriptedEngine([["a"]] * 3)))
+    handlers = handlers_for(ready(ScriptedEngine([["a"]] * 3)))
     runs = []
     for name in "abc":
         ask(handlers, Request(name), f"from {name}")
@@ -246,7 +276,7 @@ def test_the_second_visitor_is_told_their_place():
 
 def test_stop_ends_a_run_that_waits_in_line():
     engine = ScriptedEngine([["a"]] * 3)
-    handlers = Handlers(ready(engine))
+    handlers = handlers_for(ready(engine))
     runs = []
     for name in "ab":
         ask(handlers, Request(name), "Why?")
@@ -260,7 +290,7 @@ def test_stop_ends_a_run_that_waits_in_line():
 
 
 def test_again_takes_the_next_seed_only_when_sampling():
-    handlers = Handlers(ready(ScriptedEngine(PASSES)))
+    handlers = handlers_for(ready(ScriptedEngine(PASSES)))
     sampling = (*SETTINGS[:4], 0.7, *SETTINGS[5:])
     for settings, seed in ((SETTINGS, 0), (sampling, 1)):
         _line, shown = handlers.again(Request("v"), "Why?", None, "", *settings)
@@ -271,7 +301,7 @@ def test_again_takes_the_next_seed_only_when_sampling():
 
 
 def test_history_and_system_prompt_reach_the_model():
-    handlers = Handlers(ready(ScriptedEngine(PASSES)))
+    handlers = handlers_for(ready(ScriptedEngine(PASSES)))
     history = [{"role": "user", "content": "Why?"}, {"role": "assistant", "content": "So."}]
     ask(handlers, Request("v"), "And?", history, "Be brief.")
     run = parse(list(handlers.run(Request("v")))[-1])
@@ -283,7 +313,7 @@ def test_history_and_system_prompt_reach_the_model():
 
 def test_a_bug_is_logged_and_shown_without_its_traceback(caplog):
     engine = ScriptedEngine([[]])  # a pass without a token is impossible, and fails
-    handlers = Handlers(ready(engine))
+    handlers = handlers_for(ready(engine))
     visitor = Request("v")
     ask(handlers, visitor, "Why?")
     text = list(handlers.run(visitor))[-1]
@@ -294,7 +324,7 @@ def test_a_bug_is_logged_and_shown_without_its_traceback(caplog):
 
 def test_closing_the_page_mid_run_frees_the_engine():
     engine = ScriptedEngine([["a"]] * 50, pause=0.02)
-    handlers = Handlers(ready(engine))
+    handlers = handlers_for(ready(engine))
     visitor = Request("v")
     ask(handlers, visitor, "Why?")
     texts = handlers.run(visitor)
@@ -327,6 +357,6 @@ def test_whole_numbers_may_come_as_floats(client):
 
 
 def test_defaults_of_the_endpoint_are_those_of_the_config():
-    handlers = Handlers(ready(ScriptedEngine(PASSES)))
-    run = parse(list(handlers.generate("x"))[-1])
+    handlers = handlers_for(ready(ScriptedEngine(PASSES)))
+    run = parse(list(handlers.generate(Request("v"), "x"))[-1])
     assert run[0].settings == {**asdict(DecodeConfig()), "stop": []}

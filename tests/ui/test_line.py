@@ -48,3 +48,44 @@ def test_one_that_breaks_off_leaves_the_line():
     with pytest.raises(KeyError), line.join():
         raise KeyError
     assert len(line) == 0
+
+
+def places(*aheads):
+    return [ahead(None, 0) for ahead in aheads]
+
+
+def test_whoever_asks_for_much_waits_behind_the_others():
+    line = Line()
+    with (
+        line.join("greedy") as first,
+        line.join("greedy") as second,
+        line.join("greedy") as third,
+        line.join("b") as other,
+    ):
+        assert places(first, other, second, third) == [0, 1, 2, 3]
+        with line.join("b") as again, line.join("c") as last:
+            assert places(first, other, last, second, again, third) == [0, 1, 2, 3, 4, 5]
+
+
+def test_nobody_takes_the_model_from_the_run_that_has_it():
+    line = Line()
+    with line.join("a") as first, line.join("a") as second:
+        assert places(first, second) == [0, 1]
+    with line.join("a"):
+        running = line.join("a")
+        mine = running.__enter__()
+    # the second run of a has the model now; b is before none that has it
+    with line.join("b") as other:
+        assert places(mine, other) == [0, 1]
+    running.__exit__(None, None, None)
+
+
+def test_one_whose_place_moves_down_is_told():
+    line = Line()
+    told = []
+    with line.join("a"), line.join("a") as second:
+        thread = threading.Thread(target=lambda: told.append(second(1, 30)))
+        thread.start()
+        with line.join("b"):
+            thread.join(10)
+    assert told == [2]

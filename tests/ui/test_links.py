@@ -5,9 +5,8 @@ import pytest
 from mars_core.errors import MarsError
 from mars_core.ui import links
 from mars_core.ui.controls import Inputs, RaceInputs
-from mars_core.ui.handlers import Handlers
 from mars_core.ui.links import settings_of_link
-from tests.ui.scripted import ScriptedEngine, ready
+from tests.ui.scripted import ScriptedEngine, handlers_for, ready
 
 
 def test_settings_have_their_types():
@@ -58,7 +57,7 @@ class Request:
 
 
 def test_the_page_takes_what_the_link_says():
-    handlers = Handlers(ready(ScriptedEngine([])))
+    handlers = handlers_for(ready(ScriptedEngine([])))
     line, prompt, system, mode, tau, *_ = handlers.linked(Request(prompt="Why?", tau="0.5"))
     assert (prompt, tau) == ("Why?", 0.5)
     for untouched in (line, system, mode):

@@ -9,8 +9,7 @@ from gradio_client.exceptions import AppError
 from mars_core.race.records import read_race
 from mars_core.race.verdict import verdict_of
 from mars_core.ui.demo import build_demo, launch
-from mars_core.ui.handlers import Handlers
-from tests.ui.scripted import EOS, ScriptedEngine, ready
+from tests.ui.scripted import EOS, ScriptedEngine, handlers_for, ready
 from tests.ui.test_demo import SETTINGS, Request
 
 PASSES = [["The", " sky"], [" is"], [" blue", ".", EOS]]
@@ -23,7 +22,7 @@ def ask(handlers, visitor, prompt, lanes=(), repeats=1, settings=SETTINGS):
 
 
 def test_the_page_is_sent_the_recording():
-    handlers, visitor = Handlers(ready(ScriptedEngine(PASSES))), Request("v")
+    handlers, visitor = handlers_for(ready(ScriptedEngine(PASSES))), Request("v")
     line = ask(handlers, visitor, "Why?", repeats=2)
     assert (line["view"], line["state"]) == ("race", "waiting")
     opening, _, text = list(handlers.run(visitor))[-1].partition("\n")
@@ -36,7 +35,7 @@ def test_the_page_is_sent_the_recording():
 
 
 def test_stop_ends_a_race_before_its_next_forward():
-    handlers = Handlers(ready(ScriptedEngine([["a"]] * 50, pause=0.02)))
+    handlers = handlers_for(ready(ScriptedEngine([["a"]] * 50, pause=0.02)))
     visitor = Request("v")
     ask(handlers, visitor, "Why?", repeats=3)
     texts = handlers.run(visitor)
@@ -60,7 +59,7 @@ def test_stop_ends_a_race_before_its_next_forward():
     ],
 )
 def test_what_cannot_be_raced_is_said(changes, words):
-    handlers = Handlers(ready(ScriptedEngine(PASSES)))
+    handlers = handlers_for(ready(ScriptedEngine(PASSES)))
     line = ask(handlers, Request("v"), **{"prompt": "Why?", **changes})
     assert (line["view"], line["state"]) == ("race", "error")
     assert words in line["text"]
