@@ -21,7 +21,7 @@ from mars_core.models import adapter as adapters
 from mars_core.models import catalog, checks, fetch, hub, special
 from mars_core.models.hardware import choose_arithmetic, choose_device, dtype_name
 from mars_core.models.hush import quiet
-from mars_core.models.memory import give_back, weight_bytes
+from mars_core.models.memory import give_back, tidily, weight_bytes
 from mars_core.models.names import check_known
 from mars_core.models.packing import pack_linears
 from mars_core.models.progress import Progress, silent
@@ -127,7 +127,7 @@ def load(
     checks.check_supported(config, found.name)
     checks.check_files(found.folder, found.name)
     progress("load", 0, None)
-    with quiet():
+    with quiet(), tidily():
         tokenizer = load_tokenizer(found, config)
         declared = special.declaration(
             tokenizer, raw, found.record, fetch.read_record(used.folder) if used else {}

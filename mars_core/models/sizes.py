@@ -18,7 +18,7 @@ NF4_BLOCK, NF4_SCALES = 64, 256
 FLOAT = 4  # bytes
 # Measured with `mars plan --measure` on a CPU: what the prefill of a chunk holds, in multiples of
 # what one layer needs, since some of what was freed is not at once used again.
-LAYERS_HELD = 3
+LAYERS_HELD = 1.5
 # likewise: numbers in 32 bits that bitsandbytes makes of each input and output of an int8 layer
 INT8_COPIES = 6
 # likewise: merging, in multiples of the weights in float32
@@ -115,7 +115,8 @@ class Sizes:
             "int8": INT8_COPIES * fed * (self.inner + self.hidden) * FLOAT,
         }
         held = layer + attention + quantised[kind]
-        return LAYERS_HELD * held + TOKENIZER_BYTES * self.vocabulary if on_cpu else held
+        slack = LAYERS_HELD * held + TOKENIZER_BYTES * self.vocabulary
+        return int(slack) if on_cpu else held
 
     def loading(
         self, dtype: torch.dtype, kind: Quantization, *, merging: bool, on_cpu: bool = True
