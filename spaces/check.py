@@ -1,6 +1,6 @@
 """Try the Space as Hugging Face runs it, before it is pushed.
 
-    python spaces/check.py [--shots FOLDER]
+    python spaces/check.py [--shots FOLDER] [--work FOLDER]
 
 Builds the folder, makes a fresh virtual environment with nothing but what a Space installs, starts
 the program there with a Space's environment and no model on the disk, and watches a browser and
@@ -45,9 +45,10 @@ RUN_SECONDS = 300
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, allow_abbrev=False)
     parser.add_argument("--shots", type=Path, help="folder for pictures of the page")
+    parser.add_argument("--work", type=Path, help="folder that is kept, to try again sooner")
     args = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="mars-space-") as folder:
-        work = Path(folder)
+        work = args.work or Path(folder)
         build(work / "app")
         python = environment(work)
         with running(work, python) as address:
@@ -65,10 +66,10 @@ def say(text: str) -> None:
 
 
 def environment(work: Path) -> Path:
-    """A virtual environment as a Space's build makes it; its Python."""
-    base = shutil.which("python3.12") or sys.executable
-    subprocess.run([base, "-m", "venv", work / "venv"], check=True)
-    python = work / "venv" / "bin" / "python"
+    """A virtual environment as a Space's build makes it, unless there is one; its Python."""
+    if (python := work / "venv" / "bin" / "python").exists():
+        return python
+    subprocess.run([base_python(), "-m", "venv", work / "venv"], check=True)
     card = front_matter((work / "app" / "README.md").read_text(encoding="utf-8"))
     wanted = ["-r", work / "app" / "requirements.txt"]
     wanted += [f"gradio[oauth,mcp]=={card['sdk_version']}", "spaces"]
@@ -78,10 +79,19 @@ def environment(work: Path) -> Path:
     return python
 
 
+def base_python() -> str:
+    """A Space's Python 3.12 if it is here and works, else this one."""
+    found = shutil.which("python3.12")
+    if found and subprocess.run([found, "--version"], capture_output=True).returncode == 0:
+        return found
+    return sys.executable
+
+
 @contextmanager
 def running(work: Path, python: Path) -> Iterator[str]:
     """The program in its folder, with a Space's variables and an empty home; its address."""
     home = work / "home"
+    shutil.rmtree(home, ignore_errors=True)
     home.mkdir()
     space = {
         "HOME": str(home),
@@ -115,7 +125,7 @@ def running(work: Path, python: Path) -> Iterator[str]:
 def address_in(told: list[str], process: subprocess.Popen[str]) -> str | None:
     if process.poll() is not None:
         raise SystemExit(f"app.py ended with {process.returncode}")
-    found = re.search(r"http://0\.0\.0\.0:(\d+)", "".join(told))
+    found = re.search(r"MARS Studio: http://[^/]*:(\d+)/", "".join(told))
     return f"http://127.0.0.1:{found[1]}/" if found else None
 
 

@@ -56,8 +56,10 @@ const askServer = (path, body) =>
 const studio = createStudio(root, { plotly, figure: FIGURE, server: askServer });
 const narrow = matchMedia("(max-width: 820px)");
 root.addEventListener("mars-state", (event) => {
+  const asked = document.body.dataset.mars === "waiting"; // and no recording that plays
   document.body.dataset.mars = studio.state;
-  if (event.detail === "running" && narrow.matches) root.scrollIntoView({ block: "start" });
+  const begins = asked && event.detail === "running";
+  if (begins && narrow.matches) root.scrollIntoView({ block: "start" });
 });
 document.body.dataset.mars = studio.state;
 for (const name of ["gap", "again", "edit", "over"]) {
