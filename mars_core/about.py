@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import platform
+import subprocess
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import Any
 import torch
 
 from mars_core.models.load import LoadedModel
+from mars_core.paths import PACKAGE
 
 RECORDED_LIBRARIES = ("mars-studio", "torch", "transformers", "peft", "bitsandbytes")
 
@@ -41,6 +43,7 @@ def conditions(loaded: LoadedModel) -> dict[str, Any]:
         "dtype": loaded.dtype_name,
         "device": describe_device(loaded),
         "versions": library_versions(),
+        "commit": commit(),
     }
 
 
@@ -68,6 +71,22 @@ def processor_name() -> str:
         return platform.processor() or platform.machine()
     names = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
     return names[0] if names else platform.machine()
+
+
+@cache
+def commit() -> str | None:
+    """Which state of a checkout this is, "+" behind it where files were changed; else None."""
+    try:
+        done = subprocess.run(
+            ["git", "describe", "--always", "--dirty=+", "--exclude=*"],
+            cwd=PACKAGE.parent,
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+    except (OSError, subprocess.CalledProcessError):
+        return None
+    return done.stdout.strip()
 
 
 @cache

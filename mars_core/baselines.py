@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, cast
 
 import torch
 from transformers import DynamicCache, StoppingCriteria
 
-from mars_core.cache import cache_argument
+from mars_core.cache import Fed, Session, cache_argument, common_prefix
 from mars_core.config import DecodeConfig
 from mars_core.events import Committed, Done, Event, Prefill, Reason, Step
 from mars_core.models.load import LoadedModel
 from mars_core.stopwatch import Stopwatch
 
 
-@torch.inference_mode()
 def transformers_generate(
     loaded: LoadedModel,
     prompt: Sequence[int],
@@ -31,12 +31,36 @@ def transformers_generate(
     The mask token is suppressed, as in our own decoding. Without eos_ids the run has exactly
     max_new_tokens tokens. options: more of `generate`'s own.
     """
-    ids = torch.tensor([list(prompt)], device=loaded.device)
+    (ids,) = generate_batch(
+        loaded,
+        [prompt],
+        max_new_tokens,
+        eos_ids=eos_ids,
+        repetition_penalty=repetition_penalty,
+        **options,
+    )
+    return ids
+
+
+@torch.inference_mode()
+def generate_batch(
+    loaded: LoadedModel,
+    prompts: Sequence[Sequence[int]],
+    max_new_tokens: int,
+    *,
+    eos_ids: Sequence[int] = (),
+    repetition_penalty: float = 1.0,
+    **options: Any,
+) -> list[list[int]]:
+    """The same for prompts that are answered together, padded on the left to one length."""
+    longest = max(map(len, prompts))
+    padded = [[0] * (longest - len(prompt)) + list(prompt) for prompt in prompts]
+    real = [[0] * (longest - len(prompt)) + [1] * len(prompt) for prompt in prompts]
     mask_id = loaded.special.mask_id
     generate = cast(Any, loaded.model).generate  # a mixin's method that the base type lacks
     output: torch.Tensor = generate(
-        ids,
-        attention_mask=torch.ones_like(ids),
+        torch.tensor(padded, device=loaded.device),
+        attention_mask=torch.tensor(real, device=loaded.device),
         do_sample=False,
         max_new_tokens=max_new_tokens,
         repetition_penalty=repetition_penalty,
@@ -45,7 +69,65 @@ def transformers_generate(
         pad_token_id=0,
         **options,
     )
-    return [int(token) for token in output[0, len(prompt) :]]
+    return [up_to_eos(row, eos_ids) for row in output[:, longest:].tolist()]
+
+
+def up_to_eos(ids: Sequence[int], eos_ids: Sequence[int]) -> list[int]:
+    """The ids up to the first EOS, that included."""
+    end = next((i for i, token in enumerate(ids, 1) if token in eos_ids), len(ids))
+    return list(ids[:end])
+
+
+@contextmanager
+def counted_forwards(loaded: LoadedModel) -> Iterator[list[int]]:
+    """The rows of every forward in the block, in a list that grows."""
+    fed: list[int] = []
+
+    def count(model: object, args: tuple[Any, ...], named: dict[str, Any]) -> None:
+        fed.append(int(named["input_ids"].shape[1]))
+
+    hook = cast(Any, loaded.model).register_forward_pre_hook(count, with_kwargs=True)
+    try:
+        yield fed
+    finally:
+        hook.remove()
+
+
+def jacobi(
+    loaded: LoadedModel,
+    prompt: Sequence[int],
+    max_new_tokens: int,
+    window: int,
+    *,
+    eos_ids: Sequence[int] = (),
+) -> tuple[list[int], int]:
+    """Greedy Jacobi decoding (arXiv 2305.10427): the new token ids, and the forwards they took.
+
+    The next `window` tokens are guessed, first at random (here: the last token again), and every
+    forward replaces each guess by what follows those before it; what agrees is kept. The text is
+    that of one token per forward.
+    """
+    session = Session(loaded.model, loaded.context_length)
+    session.prefill([prompt[:-1]])
+    room = min(max_new_tokens, loaded.context_length - len(prompt))
+    last, guesses = prompt[-1], [prompt[-1]] * window
+    found: list[int] = []
+    forwards = 0
+    while len(found) < room and not any(token in eos_ids for token in found):
+        start = len(session.tokens[0])
+        fed = [last, *guesses][: loaded.context_length - start]
+        places = range(start, start + len(fed))
+        (logits,) = session.forward([Fed(fed, places, head=range(len(fed)))])
+        if loaded.special.mask_id is not None:
+            logits[:, loaded.special.mask_id] = -torch.inf
+        said = logits.argmax(-1).tolist()
+        kept = 1 + common_prefix(fed[1:], said)
+        session.commit([range(kept)])
+        forwards += 1
+        found += said[:kept]
+        last = said[kept - 1]
+        guesses = (said[kept:] + [said[-1]] * window)[:window]
+    return up_to_eos(found[:room], eos_ids), forwards
 
 
 def watched_generate(
@@ -64,7 +146,6 @@ def watched_generate(
     Otherwise prefill is the prompt but its last token, as in our own loop. stopped: asked after
     every forward. Of `config` everything greedy is followed.
     """
-    watch = Watch(loaded, stopwatch, len(prompt), stopped)
     options: dict[str, Any] = {"prompt_lookup_num_tokens": lookup}
     prefill_ms = 0.0
     if not lookup:
@@ -73,7 +154,8 @@ def watched_generate(
     if config.stop:
         options |= {"stop_strings": list(config.stop), "tokenizer": loaded.tokenizer}
     eos_ids = sorted(loaded.special.eos_ids)
-    with watch:
+    with counted_forwards(loaded) as fed:
+        watch = Watch(fed, stopwatch, len(prompt), stopped)
         ids = transformers_generate(
             loaded,
             prompt,
@@ -106,34 +188,23 @@ class Watch(StoppingCriteria):
 
     def __init__(
         self,
-        loaded: LoadedModel,
+        fed: Sequence[int],
         stopwatch: Stopwatch,
         prompt_tokens: int,
         stopped: Callable[[], bool],
     ) -> None:
+        """fed: of every forward so far, see `counted_forwards`."""
         self.laps: list[Lap] = []
-        self._model = cast(Any, loaded.model)
-        self._stopwatch = stopwatch
+        self._fed = fed
+        self._lap = stopwatch.laps()
         self._prompt_tokens = prompt_tokens
         self._stopped = stopped
-        self._fed = 0
-
-    def __enter__(self) -> Watch:
-        self._hook = self._model.register_forward_pre_hook(self._count, with_kwargs=True)
-        self._lap = self._stopwatch.laps()
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self._hook.remove()
-
-    def _count(self, model: object, args: tuple[Any, ...], named: dict[str, Any]) -> None:
-        self._fed = int(named["input_ids"].shape[1])
 
     def __call__(
         self, input_ids: torch.LongTensor, scores: torch.FloatTensor, **options: Any
     ) -> torch.BoolTensor:
         tokens = input_ids.shape[1] - self._prompt_tokens
-        self.laps.append(Lap(tokens, self._fed, self._lap()))
+        self.laps.append(Lap(tokens, self._fed[-1], self._lap()))
         ends = torch.full(input_ids.shape[:1], self._stopped(), device=input_ids.device)
         return cast(torch.BoolTensor, ends)
 

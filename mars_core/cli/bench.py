@@ -1,45 +1,49 @@
-"""`mars bench`, `bench-batch`, `bench-page`: what forwards, batches and the page cost."""
+"""`mars bench`, `bench-page`, `report`: what decoding and the page cost, and where that stands."""
 
 from __future__ import annotations
 
 import argparse
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
 from typing import get_args
 
 from mars_core.cli.arguments import (
     Commands,
     add_draft_arguments,
     add_model_arguments,
+    load_config_from,
     load_model,
+    load_shown,
     settings_from,
     threaded_engine,
 )
 from mars_core.cli.evaluate import report_count, show
 from mars_core.config import Strategy
-from mars_core.evaluation.settings import BatchConfig, SetName, SpeedConfig
+from mars_core.evaluation.settings import BenchConfig, SetName
+
+SECTIONS = ("forwards", "prompts")
 
 
 def add_commands(commands: Commands) -> None:
     bench = commands.add_parser(
         "bench",
-        help="time forwards, AR against transformers, and MARS against AR",
+        help="time forwards, and every way of decoding against AR, one or many at once",
         allow_abbrev=False,
     )
     add_model_arguments(bench)
-    bench.add_argument("--repeats", type=int, default=7, help="interleaved repeats (%(default)s)")
-    bench.add_argument("--max-new-tokens", type=int, default=128, help="tokens of each AR run")
-    add_prompts(bench, SpeedConfig())
-    bench.add_argument("--json", action="store_true", help="print JSON instead of tables")
+    add_bench(bench, BenchConfig())
+    bench.add_argument("--json", action="store_true", help="print JSON, as `mars report` reads it")
     bench.set_defaults(run=run_bench)
 
-    batch = commands.add_parser(
-        "bench-batch", help="time batches: caches against each other and AR", allow_abbrev=False
+    report = commands.add_parser(
+        "report", help="write a README's tables and figures of results", allow_abbrev=False
     )
-    add_model_arguments(batch)
-    add_batches(batch, BatchConfig())
-    batch.add_argument("--json", action="store_true", help="print JSON instead of a table")
-    batch.set_defaults(run=run_bench_batch)
+    report.add_argument("readme", type=Path, nargs="?", default=Path("README.md"))
+    report.add_argument("--check", action="store_true", help="write nothing; 1 if it would differ")
+    report.set_defaults(run=run_report)
 
     page = commands.add_parser(
         "bench-page", help="time decoding through the page against headless", allow_abbrev=False
@@ -55,56 +59,60 @@ def add_commands(commands: Commands) -> None:
     page.set_defaults(run=run_bench_page)
 
 
-def add_prompts(parser: argparse.ArgumentParser, default: SpeedConfig) -> None:
-    """What is answered with masks, and how."""
+def add_bench(parser: argparse.ArgumentParser, default: BenchConfig) -> None:
+    """What is answered, in which ways, and how many at once."""
     add = parser.add_argument
-    sets, taus = " ".join(default.sets), " ".join(map(str, default.taus))
-    add("--sets", nargs="*", choices=get_args(SetName), default=default.sets, help=f"({sets})")
+
+    def several(flag: str, values: tuple[object, ...], **more: object) -> None:
+        shown = " ".join(map(str, values))
+        add(flag, nargs="+", default=values, help=f"({shown})", **more)  # type: ignore[arg-type]
+
+    several("--sections", SECTIONS, choices=SECTIONS)
+    several("--sets", default.sets, choices=get_args(SetName))
     add("--limit", type=int, default=default.limit, help="prompts of each set (%(default)s)")
-    add("--taus", nargs="+", type=float, default=default.taus, help=f"({taus})")
+    several("--batch-sizes", default.batch_sizes, type=int)
+    several("--taus", default.taus, type=float)
+    add("--batch-tau", type=float, default=default.batch_tau, help="of many (%(default)s)")
+    several("--strategies", default.strategies, choices=get_args(Strategy))
+    several("--cache-blocks", default.cache_blocks, type=int)
     add("--block-size", type=int, default=default.block_size, help="mask slots B (%(default)s)")
     add("--use-last-mask", action="store_true", help="read the B-th mask too")
     add_draft_arguments(parser)
-
-
-def add_batches(parser: argparse.ArgumentParser, default: BatchConfig) -> None:
-    """What is answered, how many at once, and with which caches."""
-    add = parser.add_argument
-    add("--set", choices=get_args(SetName), default=default.set, help="(%(default)s)")
-    add("--limit", type=int, default=default.limit, help="prompts (%(default)s)")
-    sizes, blocks = (" ".join(map(str, x)) for x in (default.batch_sizes, default.cache_blocks))
-    add("--batch-sizes", nargs="+", type=int, default=default.batch_sizes, help=f"({sizes})")
-    add("--strategies", nargs="+", choices=get_args(Strategy), default=default.strategies)
-    add("--cache-blocks", nargs="+", type=int, default=default.cache_blocks, help=f"({blocks})")
-    add("--tau", type=float, default=default.tau, help="(%(default)s)")
-    add("--block-size", type=int, default=default.block_size, help="mask slots B (%(default)s)")
-    add("--use-last-mask", action="store_true", help="read the B-th mask too")
-    add_draft_arguments(parser, adaptive=False)
     add("--max-new-tokens", type=int, default=default.max_new_tokens, help="(%(default)s)")
     add("--repeats", type=int, default=default.repeats, help="interleaved repeats (%(default)s)")
-
-
-def run_bench_batch(args: argparse.Namespace) -> int:
-    """Measure and print a table, or JSON."""
-    config = settings_from(args, BatchConfig)
-    loaded = load_model(args)
-
-    from mars_core.evaluation.batches import measure, table
-
-    show(args, measure(loaded, config, report_count), table)
-    return 0
+    add("--draft-model", help="for assisted generation: a smaller model with the same tokens")
 
 
 def run_bench(args: argparse.Namespace) -> int:
     """Measure and print tables, or JSON."""
-    prompts = settings_from(args, SpeedConfig)
+    config = settings_from(args, BenchConfig)
     loaded = load_model(args)
+    draft = None
+    if args.draft_model:
+        draft = load_shown(replace(load_config_from(args), model=args.draft_model, adapter="auto"))
 
+    from mars_core.engine import check_same_tokens
     from mars_core.evaluation.bench import bench, table
 
-    result = bench(loaded, args.repeats, args.max_new_tokens, prompts, report_count)
-    show(args, result, table)
+    if draft is not None:
+        check_same_tokens(loaded, draft)
+    show(args, bench(loaded, config, args.sections, draft, report_count), table)
     return 0
+
+
+def run_report(args: argparse.Namespace) -> int:
+    """Write what the results say into the README and beside them, or look whether it stands."""
+    from mars_core.evaluation.report import written
+
+    differs = False
+    for path, text in written(args.readme).items():
+        if path.is_file() and path.read_text(encoding="utf-8") == text:
+            continue
+        differs = True
+        if not args.check:
+            path.write_text(text, encoding="utf-8")
+        print(f"{path}: {'differs' if args.check else 'written'}", file=sys.stderr)
+    return int(args.check and differs)
 
 
 def run_bench_page(args: argparse.Namespace) -> int:

@@ -1,185 +1,278 @@
-"""`mars bench`: what a forward costs by rows, our AR against transformers' `generate`, and MARS on
-prompts against the faster of the two.
+"""`mars bench`: what a forward costs, and every way of decoding against ordinary AR, by the clock.
 
-Everything is measured in one process, the variants in turn within each repeat, so that a slow
-moment of the machine hits all of them; medians and the middle half of the repeats are given.
+All ways answer the same prompts in one process, in turn within each repeat (with one prompt at a
+time, prompt by prompt), so that a slow moment of the machine hits all of them. The ways give texts
+of different lengths, so what is compared is time per token. Prefill is in it; loading, a first
+round that is thrown away, and the tables of costs that some ways plan by are not.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from functools import partial
-from typing import TypeVar
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from functools import reduce
+from itertools import groupby
+from operator import add
+from typing import Any
 
-from mars_core.about import describe_device, library_versions
-from mars_core.baselines import transformers_generate
-from mars_core.cache import Fed, Session
-from mars_core.chat import Turn, encode_chat
-from mars_core.config import DecodeConfig, SpecialTokens
-from mars_core.decode import decode
+from pydantic import TypeAdapter, ValidationError
+
+from mars_core.about import conditions
+from mars_core.chat import ChatTurn
 from mars_core.errors import MarsError
-from mars_core.evaluation import speed
-from mars_core.evaluation.measure import (
-    PROMPT,
-    Conditions,
-    Timing,
-    check_repeats,
-    spread,
-    summary,
-)
-from mars_core.evaluation.settings import SpeedConfig
-from mars_core.events import Step
-from mars_core.models.hardware import synchronizer
+from mars_core.evaluation.decoding import questions
+from mars_core.evaluation.forwards import CACHED_TOKENS, Floor, ForwardCost, floor, forward_costs
+from mars_core.evaluation.measure import Timing, spread, summary
+from mars_core.evaluation.settings import BenchConfig, SetName
+from mars_core.evaluation.ways import AR, BASELINES, Conversations, Outcome, Way, ways_of
 from mars_core.models.load import LoadedModel
-from mars_core.stopwatch import Stopwatch
+from mars_core.models.memory import Peak
+from mars_core.text import decode_ids
+from mars_core.training.repetition import is_looping
 
-Name = TypeVar("Name")
+FORMAT = "mars-bench"
+FORWARD_REPEATS = 21
+Report = Callable[[int], None]
 
-ROWS = (1, 2, 4, 5, 8, 16)
-CACHED_TOKENS = 128
+
+@dataclass(frozen=True, slots=True)
+class BenchRow:
+    """One way of answering the prompts of a set, `batch` at once.
+
+    n: prompts; those with a looping answer in any way are left out. per_second: tokens of all
+    rows. speed_up: in time per token over the faster AR way of this batch, repeat by repeat.
+    per_forward: tokens of a row per forward it took part in. ms: per forward, prefill included.
+    agreement: share of the tokens from masks that AR would have chosen too (None without masks);
+    match: share of answers that are AR's. peak_bytes: that the process (on a GPU: tensors) held at
+    most; cache_bytes: of all places. masked: share of forwards with masks; idle: share of the time
+    that places waited for others.
+    """
+
+    set: str
+    batch: int
+    way: str
+    n: int
+    per_second: Timing
+    speed_up: Timing
+    per_forward: float
+    ms: float
+    agreement: float | None
+    match: float
+    peak_bytes: int
+    cache_bytes: int | None
+    masked: float
+    idle: float
 
 
 @dataclass(frozen=True, slots=True)
 class BenchResult:
-    """What was measured, and everything needed to measure it again.
+    """What was measured, and everything its numbers depend on. forwards: empty if left out."""
 
-    forward_ms: rows fed -> Timing of one forward. generate_ms, ours_ms: Timing per new token of
-    AR decoding, prefill included in both. speed_up: `generate` over ours, repeat by repeat, so
-    that the machine's slow moments do not count against one of them; above 1 we are faster.
-    prompts: MARS against AR, see `speed`; empty where the model has no mask token.
-    """
-
-    conditions: Conditions
-    repeats: int
-    cached_tokens: int
-    prompt: str
-    prompt_tokens: int
-    new_tokens: int
-    same_text: bool
-    forward_ms: dict[int, Timing]
-    generate_ms: Timing
-    ours_ms: Timing
-    speed_up: Timing
-    prompts: list[speed.SpeedRow]
+    format: str
+    about: dict[str, Any]
+    floor: Floor | None
+    forwards: list[ForwardCost]
+    rows: list[BenchRow]
 
 
 def bench(
     loaded: LoadedModel,
-    repeats: int,
-    new_tokens: int,
-    prompts: SpeedConfig,
-    report: Callable[[int], None] = lambda done: None,
+    config: BenchConfig,
+    sections: Sequence[str] = ("forwards", "prompts"),
+    draft: LoadedModel | None = None,
+    report: Report = lambda done: None,
 ) -> BenchResult:
-    """Measure `loaded`. repeats: at least 3. new_tokens: length of the AR runs. prompts: to answer
-    with masks. report: called with how many of these are done."""
-    check_repeats(repeats)
-    prompt, _ = encode_chat(loaded.tokenizer, [Turn(role="user", content=PROMPT)])
-    room = loaded.context_length - max(len(prompt) + new_tokens, CACHED_TOKENS + max(ROWS))
-    if room < 0:
-        raise MarsError(
-            f"{loaded.name} has a context of {loaded.context_length} tokens, {-room} too few to "
-            "measure; ask for fewer with --max-new-tokens"
-        )
-    generate, ours, same_text = time_ar(loaded, prompt, new_tokens, repeats)
+    """Measure. draft: see `ways_of`. report: called with how many rounds are done."""
+    forwards = forward_costs(loaded, FORWARD_REPEATS) if "forwards" in sections else []
+    rows: list[BenchRow] = []
+    done = 0
+
+    def round_done() -> None:
+        nonlocal done
+        done += 1
+        report(done)
+
+    for name in config.sets if "prompts" in sections else ():
+        conversations = [question.messages for question in questions(name, config.limit)]
+        for size in config.batch_sizes:
+            ways = ways_of(loaded, config, size, draft)
+            rows += measure(loaded, ways, name, size, conversations, config.repeats, round_done)
     return BenchResult(
-        conditions=Conditions(
-            model=loaded.name,
-            weights=loaded.weights,
-            dtype=loaded.dtype_name,
-            device=describe_device(loaded),
-            versions=library_versions(),
-        ),
-        repeats=repeats,
-        cached_tokens=CACHED_TOKENS,
-        prompt=PROMPT,
-        prompt_tokens=len(prompt),
-        new_tokens=new_tokens,
-        same_text=same_text,
-        forward_ms=time_forwards(loaded, 3 * repeats),
-        generate_ms=summary(generate),
-        ours_ms=summary(ours),
-        speed_up=summary([theirs / mine for theirs, mine in zip(generate, ours, strict=True)]),
-        prompts=[] if loaded.special.mask_id is None else speed.measure(loaded, prompts, report),
+        format=FORMAT,
+        about={
+            **conditions(loaded),
+            "settings": asdict(config),
+            "draft": draft and draft.name,
+            "cached_tokens": CACHED_TOKENS,
+        },
+        floor=floor(loaded) if forwards else None,
+        forwards=forwards,
+        rows=rows,
     )
 
 
-def time_forwards(loaded: LoadedModel, repeats: int) -> dict[int, Timing]:
-    """Milliseconds of one forward for each of ROWS, on top of CACHED_TOKENS cached tokens."""
-    session = Session(loaded.model, loaded.context_length)
-    session.prefill([[i % 100 for i in range(CACHED_TOKENS)]])
+def measure(
+    loaded: LoadedModel,
+    ways: Mapping[str, Way],
+    name: SetName,
+    size: int,
+    conversations: Conversations,
+    repeats: int,
+    round_done: Callable[[], None],
+) -> list[BenchRow]:
+    """The rows of one set and batch size; none where every prompt has a looping answer."""
+    peaks: dict[str, int] = {}
 
-    def forward(rows: int) -> None:
-        places = range(CACHED_TOKENS, CACHED_TOKENS + rows)
-        session.forward([Fed([i % 100 for i in places], places, head=range(rows))])
+    def watched(way: str, some: Conversations) -> Outcome:
+        with Peak(loaded.device).watching() as peak:
+            outcome = ways[way](some)
+        peaks[way] = max(peaks.get(way, 0), peak.bytes)
+        return outcome
 
-    times = interleave(loaded, {rows: partial(forward, rows) for rows in ROWS}, repeats)
-    return {rows: summary(samples) for rows, samples in times.items()}
-
-
-def time_ar(
-    loaded: LoadedModel, prompt: Sequence[int], new_tokens: int, repeats: int
-) -> tuple[list[float], list[float], bool]:
-    """Milliseconds per token of `generate` and of our mode one, by repeat; whether texts agree.
-
-    Prefill is inside both. Both run to exactly `new_tokens`, EOS or not.
-    """
-    endless = SpecialTokens(loaded.special.mask_id, frozenset())
-    config = DecodeConfig(mode="one", max_new_tokens=new_tokens)
-    texts: dict[str, list[int]] = {}
-
-    def ours() -> None:
-        session = Session(loaded.model, loaded.context_length)
-        events = decode(session, prompt, config, endless)
-        steps = [event for event in events if isinstance(event, Step)]
-        texts["ours"] = [token.token for step in steps for token in step.tokens]
-
-    def theirs() -> None:
-        texts["generate"] = transformers_generate(loaded, prompt, new_tokens)
-
-    times = interleave(loaded, {"generate": theirs, "ours": ours}, repeats)
-    per_token = {name: [ms / new_tokens for ms in samples] for name, samples in times.items()}
-    return per_token["generate"], per_token["ours"], texts["ours"] == texts["generate"]
+    first = one_round(ways, conversations, size, watched)
+    round_done()
+    loops = {
+        i
+        for outcome in first.values()
+        for i, ids in enumerate(outcome.answers)
+        if is_looping(decode_ids(loaded.tokenizer, ids))
+    }
+    kept = [said for i, said in enumerate(conversations) if i not in loops]
+    rounds = []
+    for _ in range(repeats if kept else 0):
+        rounds.append(one_round(ways, kept, size, lambda way, some: ways[way](some)))
+        round_done()
+    return rows_of(name, size, rounds, peaks)
 
 
-def interleave(
-    loaded: LoadedModel, variants: Mapping[Name, Callable[[], object]], repeats: int
-) -> dict[Name, list[float]]:
-    """Run all variants once untimed, then in turn `repeats` times; their milliseconds."""
-    watch = Stopwatch(synchronize=synchronizer(loaded.device))
-    samples: dict[Name, list[float]] = {name: [] for name in variants}
-    for repeat in range(repeats + 1):
-        for name, run in variants.items():
-            ms = watch.run(run)
-            if repeat:
-                samples[name].append(ms)
-    return samples
+def one_round(
+    ways: Mapping[str, Way],
+    conversations: Sequence[Sequence[ChatTurn]],
+    size: int,
+    answer: Callable[[str, Conversations], Outcome],
+) -> dict[str, Outcome]:
+    """All prompts in every way: one by one, or, where several are answered at once, together."""
+    chunks = [[said] for said in conversations] if size == 1 else [conversations]
+    found: dict[str, list[Outcome]] = {way: [] for way in ways}
+    for chunk in chunks:
+        for way in ways:
+            found[way].append(answer(way, chunk))
+    return {way: reduce(add, outcomes) for way, outcomes in found.items()}
+
+
+def rows_of(
+    name: str, size: int, rounds: Sequence[Mapping[str, Outcome]], peaks: Mapping[str, int]
+) -> list[BenchRow]:
+    """A row for every way, from its outcomes in every repeat."""
+    if not rounds:
+        return []
+    per_token = {way: [r[way].ms / r[way].tokens for r in rounds] for way in rounds[0]}
+    base = min(BASELINES, key=lambda way: summary(per_token[way]).median)
+    said = rounds[0][AR].answers
+    return [
+        BenchRow(
+            set=name,
+            batch=size,
+            way=way,
+            n=len(outcome.answers),
+            per_second=summary([1000 / ms for ms in per_token[way]]),
+            speed_up=summary(
+                [slow / ms for slow, ms in zip(per_token[base], per_token[way], strict=True)]
+            ),
+            per_forward=outcome.tokens / outcome.parts,
+            ms=outcome.ms / outcome.forwards,
+            agreement=outcome.agreed / outcome.seen if outcome.seen else None,
+            match=_share(x == y for x, y in zip(outcome.answers, said, strict=True)),
+            peak_bytes=peaks[way],
+            cache_bytes=outcome.cache_bytes,
+            masked=outcome.masked / outcome.forwards,
+            idle=outcome.idle_ms / outcome.ms,
+        )
+        for way, outcome in rounds[0].items()
+    ]
+
+
+def _share(found: Iterable[bool]) -> float:
+    known = list(found)
+    return sum(known) / len(known)
+
+
+def read_result(text: str) -> BenchResult:
+    """What `mars bench --json` printed. Raises MarsError for anything else."""
+    try:
+        return TypeAdapter(BenchResult).validate_json(text)
+    except ValidationError as error:
+        first = error.errors()[0]
+        place = ".".join(map(str, first["loc"]))
+        raise MarsError(f"not what `mars bench --json` prints: {place}: {first['msg']}") from None
 
 
 def table(result: BenchResult) -> str:
     """The result for a terminal, its conditions first."""
-    one = result.forward_ms[1].median
-    lines = [
-        *result.conditions.lines(),
-        "medians of interleaved repeats, quartiles in brackets",
+    return "\n".join([*caption(result), *forward_lines(result), *row_lines(result)])
+
+
+def caption(result: BenchResult) -> list[str]:
+    """What the numbers depend on."""
+    about = result.about
+    versions = ", ".join(f"{name} {number}" for name, number in about["versions"].items())
+    model = about["model"]
+    adapter = f" + {model['adapter']}" if model["adapter"] else ""
+    commit = f", commit {about['commit']}" if about["commit"] else ""
+    return [
+        f"{model['name']}{adapter} ({model['weights']}), {about['dtype']}, {about['device']}",
+        versions + commit,
+    ]
+
+
+def forward_lines(result: BenchResult) -> list[str]:
+    """The costs of forwards and their floor."""
+    if not result.forwards or result.floor is None:
+        return []
+    one, least = result.forwards[0].ms.median, result.floor
+    return [
         "",
-        f"one forward after {result.cached_tokens} cached tokens ({3 * result.repeats} repeats)",
-        "rows        ms                     x one row",
+        f"one forward after {result.about['cached_tokens']} cached tokens ({FORWARD_REPEATS} "
+        f"interleaved repeats); floor {least.ms:.1f} ms: {least.read_bytes / 1e6:.0f} MB at "
+        f"{least.bandwidth / 1e9:.1f} GB/s",
+        "rows        ms                     x one row   x floor",
+        *(
+            f"{cost.rows:4}  {spread(cost.ms):28} {cost.ms.median / one:8.2f}"
+            f"{cost.ms.median / least.ms:10.2f}"
+            for cost in result.forwards
+        ),
     ]
-    lines += [
-        f"{rows:4}  {spread(t):28} {t.median / one:8.2f}" for rows, t in result.forward_ms.items()
-    ]
-    lines += [
-        "",
-        f"AR, {result.prompt_tokens} prompt tokens + {result.new_tokens} new, "
-        f"prefill included ({result.repeats} repeats)",
-        "                        ms per token                tok/s",
-        f"transformers generate   {spread(result.generate_ms):26} "
-        f"{1000 / result.generate_ms.median:6.1f}",
-        f"mars, mode one          {spread(result.ours_ms):26} {1000 / result.ours_ms.median:6.1f}",
-        f"mars over generate, by repeat: {spread(result.speed_up).strip()} x, "
-        + ("same tokens" if result.same_text else "tokens differ (rounding; see float32)"),
-    ]
-    if result.prompts:
-        lines += ["", *speed.lines(result.prompts)]
-    return "\n".join(lines)
+
+
+def row_lines(result: BenchResult) -> list[str]:
+    """The ways, a block for every set and batch."""
+    config = result.about["settings"]
+    lines = []
+    if result.rows:
+        lines += [
+            "",
+            f"greedy, B = {config['block_size']}{' and the last mask' * config['use_last_mask']}, "
+            f"{config['drafts']} drafts, at most {config['max_new_tokens']} tokens, prefill "
+            f"included; medians of {config['repeats']} interleaved repeats, quartiles in brackets",
+        ]
+    for (name, batch), rows in groupby(result.rows, key=lambda row: (row.set, row.batch)):
+        found = list(rows)
+        lines += [
+            "",
+            f"{found[0].n} prompts of {name}, {batch} at once",
+            f"{'':24}{'tok/s':>7}  {'x faster AR':20}{'tokens per':>11}{'ms per':>9}"
+            f"{'AR agree-':>11}{'same':>6}{'memory':>9}{'with':>7}{'idle':>8}",
+            f"{'':24}{'':7}  {'':20}{'forward':>11}{'forward':>9}{'ment':>11}{'text':>6}"
+            f"{'peak MB':>9}{'masks':>7}{'places':>8}",
+            *map(row_line, found),
+        ]
+    return lines
+
+
+def row_line(row: BenchRow) -> str:
+    agreement = "" if row.agreement is None else f"{row.agreement:.1%}"
+    return (
+        f"{row.way:24}{row.per_second.median:7.1f}  {spread(row.speed_up).strip():20}"
+        f"{row.per_forward:11.2f}{row.ms:9.1f}{agreement:>11}{row.match:6.0%}"
+        f"{row.peak_bytes / 1e6:9.0f}{row.masked:7.0%}{row.idle:8.0%}"
+    )

@@ -80,81 +80,81 @@ class DecodingConfig:
 
 
 @dataclass(frozen=True, slots=True)
-class BatchConfig:
-    """What `mars bench-batch` answers, how many at once, and with which caches.
+class BenchConfig:
+    """What `mars bench` answers, in which ways, and how many prompts at once.
 
-    set, limit: as in DecodingConfig, `limit` prompts of one set. batch_sizes: sequences at once.
-    strategies, cache_blocks: see `Caching`; every block size is a way of its own. The others: as in
-    DecodeConfig.
+    sets, limit: as in DecodingConfig. batch_sizes: sequences at once; with one, taus are compared
+    with each other and with what others offer, with more, ways to cache at `batch_tau`.
+    strategies, cache_blocks: see `Caching`; every block size is a way of its own. repeats: timed
+    rounds, the ways in turn. The others: as in DecodeConfig.
     """
 
-    set: SetName = "gsm8k-100"
-    limit: int = 32
-    batch_sizes: tuple[int, ...] = (1, 4, 8, 16)
+    sets: tuple[SetName, ...] = ("everyday", "gsm8k-100")
+    limit: int = 6
+    batch_sizes: tuple[int, ...] = (1, 4)
+    taus: tuple[float, ...] = (1.0, 0.95, 0.9, 0.8, 0.7)
+    batch_tau: float = 0.95
     strategies: tuple[Strategy, ...] = ("block", "cursor")
-    cache_blocks: tuple[int, ...] = (4, 8, 16, 32)
-    tau: float = 0.95
-    block_size: int = 4
-    use_last_mask: bool = False
-    drafts: int = 2
-    layout: Layout = "grouped"
-    max_new_tokens: int = 128
-    repeats: int = 3
-
-    def __post_init__(self) -> None:
-        check_prompts([self.set], self.limit)
-        check_range("repeats", self.repeats, 1, 10**6, whole=True)
-        for size in self.batch_sizes:
-            check_range("batch size", size, 1, 4096, whole=True)
-        for strategy in self.strategies:
-            for block in self.cache_blocks:
-                Caching(strategy, block)
-
-    def ways(self) -> dict[str, tuple[DecodeConfig, Caching]]:
-        """What is measured beside each other, by name; AR comes first."""
-        one = DecodeConfig(mode="one", max_new_tokens=self.max_new_tokens, alternatives=0)
-        tau = replace(
-            one,
-            mode="tau",
-            tau=self.tau,
-            block_size=self.block_size,
-            use_last_mask=self.use_last_mask,
-        )
-        found = {"AR, cursor": (one, Caching())}
-        if "none" in self.strategies:
-            found["tau, no cache"] = (tau, Caching("none"))
-        if "block" in self.strategies:
-            for block in self.cache_blocks:
-                found[f"tau, block {block}"] = (tau, Caching("block", block))
-        if "cursor" in self.strategies:
-            found["tau, cursor"] = (tau, Caching())
-            found["tau, cursor, paced"] = (replace(tau, adaptive_masks=True), Caching())
-            verified = replace(one, mode="verified", drafts=self.drafts, layout=self.layout)
-            found["verified, cursor"] = (verified, Caching())
-        return found
-
-
-@dataclass(frozen=True, slots=True)
-class SpeedConfig:
-    """What `mars bench` answers in each way: one token per forward, and at these taus.
-
-    sets, limit: as in DecodingConfig. The others: as in DecodeConfig.
-    """
-
-    sets: tuple[SetName, ...] = ("everyday", "arithmetic")
-    taus: tuple[float, ...] = (0.95, 0.9, 0.8)
+    cache_blocks: tuple[int, ...] = (4, 16)
     block_size: int = 4
     use_last_mask: bool = False
     drafts: int = 2
     layout: Layout = "grouped"
     adaptive: bool = True
     max_new_tokens: int = 128
-    limit: int = 6
+    repeats: int = 3
 
     def __post_init__(self) -> None:
         check_prompts(self.sets, self.limit)
-        for tau in self.taus:
+        if self.repeats < 3:
+            raise MarsError(f"repeats is {self.repeats}; a median with a spread needs at least 3")
+        for tau in (*self.taus, self.batch_tau):
             check_range("tau", tau, 0, 1)
+        for size in self.batch_sizes:
+            check_range("batch size", size, 1, 4096, whole=True)
+        for strategy in self.strategies:
+            for block in self.cache_blocks:
+                Caching(strategy, block)
+        self.of_one()
+
+    @property
+    def one(self) -> DecodeConfig:
+        """One token per forward."""
+        return DecodeConfig(mode="one", max_new_tokens=self.max_new_tokens, alternatives=0)
+
+    @property
+    def verified(self) -> DecodeConfig:
+        return replace(
+            self.one,
+            mode="verified",
+            drafts=self.drafts,
+            layout=self.layout,
+            adaptive=self.adaptive,
+        )
+
+    def by_tau(self, tau: float) -> DecodeConfig:
+        size, last = self.block_size, self.use_last_mask
+        return replace(self.one, mode="tau", tau=tau, block_size=size, use_last_mask=last)
+
+    def of_one(self) -> dict[str, tuple[DecodeConfig, Caching]]:
+        """Our ways for one sequence besides AR, by name."""
+        found = {"verified": self.verified} | {f"tau {t:g}": self.by_tau(t) for t in self.taus}
+        return {name: (decode, Caching()) for name, decode in found.items()}
+
+    def of_many(self) -> dict[str, tuple[DecodeConfig, Caching]]:
+        """Our ways for several sequences besides AR, by name."""
+        tau, found = self.by_tau(self.batch_tau), {}
+        name = f"tau {self.batch_tau:g}"
+        if "none" in self.strategies:
+            found[f"{name}, no cache"] = (tau, Caching("none"))
+        if "block" in self.strategies:
+            for block in self.cache_blocks:
+                found[f"{name}, block {block}"] = (tau, Caching("block", block))
+        if "cursor" in self.strategies:
+            found[f"{name}, cursor"] = (tau, Caching())
+            found[f"{name}, paced"] = (replace(tau, adaptive_masks=True), Caching())
+            found["verified"] = (self.verified, Caching())
+        return found
 
 
 @dataclass(frozen=True, slots=True)
