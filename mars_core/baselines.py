@@ -93,6 +93,7 @@ def counted_forwards(loaded: LoadedModel) -> Iterator[list[int]]:
         hook.remove()
 
 
+@torch.inference_mode()
 def jacobi(
     loaded: LoadedModel,
     prompt: Sequence[int],

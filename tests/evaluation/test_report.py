@@ -1,0 +1,105 @@
+"""Tables and figures of a README are what its results say."""
+
+from __future__ import annotations
+
+import json
+import xml.etree.ElementTree as ElementTree
+from dataclasses import asdict
+from pathlib import Path
+
+import pytest
+
+from mars_core import cli
+from mars_core.errors import MarsError
+from mars_core.evaluation.bench import FORMAT, BenchResult, BenchRow, table
+from mars_core.evaluation.forwards import Floor, ForwardCost
+from mars_core.evaluation.measure import Timing
+from mars_core.evaluation.report import figure, written
+from mars_core.evaluation.settings import BenchConfig
+
+ROOT = Path(cli.__file__).parents[2]
+ABOUT = {
+    "model": {"name": "small & fast", "weights": "none", "adapter": None},
+    "dtype": "float32",
+    "device": "cpu",
+    "versions": {"torch": "2"},
+    "commit": "abc",
+    "cached_tokens": 128,
+    "settings": json.loads(json.dumps(asdict(BenchConfig()))),
+}
+
+
+def row(way, up, batch=1):
+    timing = Timing(10.0, 9.0, 11.0)
+    speed_up = Timing(up, up - 0.1, up + 0.1)
+    return BenchRow(
+        "facts", batch, way, 4, timing, speed_up, 1.5, 20.0, None, 1.0, 10**6, None, 0.5, 0.0
+    )
+
+
+RESULT = BenchResult(
+    FORMAT,
+    ABOUT,
+    Floor(10**6, 1e9),
+    [ForwardCost(1, Timing(2.0, 1.0, 3.0))],
+    [row("AR", 1.0), row("tau <1>", 2.0), row("AR", 0.5, batch=4)],
+)
+
+
+@pytest.fixture
+def readme(tmp_path):
+    (tmp_path / "x.json").write_text(json.dumps(asdict(RESULT)))
+    path = tmp_path / "README.md"
+    path.write_text("before\n<!-- bench: x.json -->\nold\n<!-- end -->\nafter\n")
+    return path
+
+
+def test_a_block_holds_its_table_and_the_rest_stays(readme):
+    texts = written(readme)
+    assert texts[readme] == (
+        f"before\n<!-- bench: x.json -->\n```\n{table(RESULT)}\n```\n<!-- end -->\nafter\n"
+    )
+    assert texts[readme.parent / "x.svg"] == figure(RESULT)
+    assert table(RESULT).splitlines()[5].split()[-2:] == ["1.00", "2.00"]  # x one row, x floor
+
+
+def test_the_figure_is_drawn_to_scale_and_escaped(readme):
+    text = figure(RESULT)
+    tree = ElementTree.fromstring(text)
+    space = "{http://www.w3.org/2000/svg}"
+    widths = [float(bar.get("width")) for bar in tree.iter(f"{space}rect")]
+    assert widths[1] == pytest.approx(2 * widths[0], abs=0.2)
+    assert widths[2] == pytest.approx(widths[0] / 2, abs=0.2)
+    assert [bar.get("class") for bar in tree.iter(f"{space}rect")] == ["bar", "bar", "less"]
+    words = "".join(tree.itertext())
+    assert "tau <1>" in words
+    assert "small & fast" in words
+    assert "2.00x" in words
+    assert "prefers-color-scheme: dark" in text
+    assert "http" not in text.replace("http://www.w3.org/2000/svg", "")
+
+
+def test_the_command_writes_and_checks(readme, capsys):
+    assert cli.main(["report", str(readme), "--check"]) == 1
+    assert "differs" in capsys.readouterr().err
+    assert "old" in readme.read_text()
+    assert cli.main(["report", str(readme)]) == 0
+    assert cli.main(["report", str(readme), "--check"]) == 0
+    assert capsys.readouterr().err.count("written") == 2
+
+
+def test_what_cannot_be_shown_is_one_line(readme, capsys):
+    (readme.parent / "x.json").write_text('{"rows": 1}')
+    with pytest.raises(MarsError, match=r"x\.json is not what"):
+        written(readme)
+    (readme.parent / "x.json").unlink()
+    assert cli.main(["report", str(readme)]) == 2
+    assert "cannot be read" in capsys.readouterr().err
+    readme.write_text("nothing here")
+    with pytest.raises(MarsError, match="shows no result"):
+        written(readme)
+
+
+def test_the_projects_own_has_not_drifted():
+    for path, text in written(ROOT / "README.md").items():
+        assert path.read_text(encoding="utf-8") == text, f"run `mars report`: {path.name}"
