@@ -40,8 +40,8 @@ def forked(engine):
 
 
 def told(records):
-    """What does not depend on time."""
-    timed = {"ms", "prefill_ms", "decode_ms", "created", "costs"}
+    """What depends neither on time nor on the threads of a process."""
+    timed = {"ms", "prefill_ms", "decode_ms", "created", "costs", "device"}
     return [record.model_dump(exclude=timed) for record in records]
 
 

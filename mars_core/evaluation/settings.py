@@ -8,6 +8,7 @@ from typing import Literal
 
 from mars_core.config import Caching, DecodeConfig, Layout, Strategy, check_choice, check_range
 from mars_core.errors import MarsError
+from mars_core.evaluation.measure import check_repeats
 
 SetName = Literal[
     "everyday",
@@ -106,8 +107,7 @@ class BenchConfig:
 
     def __post_init__(self) -> None:
         check_prompts(self.sets, self.limit)
-        if self.repeats < 3:
-            raise MarsError(f"repeats is {self.repeats}; a median with a spread needs at least 3")
+        check_repeats(self.repeats)
         for tau in (*self.taus, self.batch_tau):
             check_range("tau", tau, 0, 1)
         for size in self.batch_sizes:

@@ -17,10 +17,10 @@ from mars_core.engine import Engine
 from mars_core.evaluation.settings import BenchConfig
 from mars_core.models.hardware import synchronizer
 from mars_core.models.load import LoadedModel
+from mars_core.race.lanes import LOOKUP_TOKENS
 from mars_core.stopwatch import Stopwatch
 
 AR, GENERATE = BASELINES = ("AR", "generate")
-LOOKUP_TOKENS = 10  # candidates per forward, what transformers' own documentation uses
 
 Conversations = Sequence[Sequence[ChatTurn]]
 

@@ -40,6 +40,7 @@ MODEL = "model"
 MOST_WAITING = 64
 QUEUE_SECONDS, PROGRESS_SECONDS = 0.05, 0.5
 THREADS = 96
+UPLOADS_KEPT = (3600, 3600)  # looked through so often, and so old: seconds
 RECORDED = "A recording. Press Race to run it on this machine, or write a prompt of your own."
 PLAYER_TEMPLATE = '<div class="mars-root"></div>'
 PLAYER_GLUE = """
@@ -121,7 +122,12 @@ def build_demo(
     handlers = Handlers(model, limits)
     ready = engine.done()  # asked once: it may become so while the page is built
     head, notices = model.shown()
-    with gr.Blocks(title="MARS Studio", analytics_enabled=False, fill_width=True) as demo:
+    with gr.Blocks(
+        title="MARS Studio",
+        analytics_enabled=False,
+        fill_width=True,
+        delete_cache=UPLOADS_KEPT,  # nothing of ours: Gradio takes files from anybody
+    ) as demo:
         with gr.Row(elem_id="studio"):
             with gr.Column(scale=0, min_width=320, elem_id="rail"):
                 controls = rail(head, switcher.base.model if switcher else None)

@@ -140,6 +140,8 @@ class Handlers:
                     yield transcript.add(batch)
         except MarsError as error:
             yield view.page_line("failed", view.sentence(error), name)
+        except gr.Error as error:  # ZeroGPU has no GPU to lend, or took it back
+            yield view.page_line("failed", str(error.message), name)
         except Exception:
             log.exception("a run broke off")
             yield view.page_line("failed", BROKE_OFF, name)

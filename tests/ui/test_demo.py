@@ -5,6 +5,7 @@ from concurrent.futures import Future
 from dataclasses import asdict
 from itertools import pairwise
 
+import gradio as gr
 import pytest
 from gradio_client import Client
 from gradio_client.exceptions import AppError
@@ -255,6 +256,17 @@ def test_a_model_that_does_not_come_is_told_of(error):
     assert "no model" in head
     assert ("No such model." if isinstance(error, MarsError) else "log has it.") in notices
     assert "/secret" not in notices
+
+
+def test_why_no_gpu_was_lent_is_told():
+    class Poor(ScriptedEngine):
+        def generate(self, messages, config, control=None):
+            raise gr.Error("You have exceeded your GPU quota.")
+
+    handlers, visitor = handlers_for(ready(Poor([]))), Request("v")
+    ask(handlers, visitor, "Why?")
+    assert message(list(handlers.run(visitor))[-1]) == "You have exceeded your GPU quota."
+    assert len(handlers.runs) == len(handlers.line) == 0
 
 
 def test_the_second_visitor_is_told_their_place():
