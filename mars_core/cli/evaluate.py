@@ -137,11 +137,14 @@ def add_quantization(kinds: Commands) -> None:
 
 def run_decoding(args: argparse.Namespace) -> int:
     """Answer the prompts and print a table, or JSON."""
+    from mars_core.evaluation import shares
     from mars_core.evaluation.decoding import measure, table
 
     config = settings_from(args, DecodingConfig)
+    shares.join()
     result = measure(load_model(args), config, report_count)
-    show(args, result, table)
+    if shares.is_first():
+        show(args, result, table)
     return 0
 
 
@@ -158,11 +161,14 @@ def run_arithmetic(args: argparse.Namespace) -> int:
 
 def run_exactness(args: argparse.Namespace) -> int:
     """Answer the prompts both ways and print a table, or JSON."""
+    from mars_core.evaluation import shares
     from mars_core.evaluation.exactness import ExactnessConfig, measure, table
 
     config = ExactnessConfig(tuple(args.sets), config_from(args), args.limit, args.minutes)
+    shares.join()
     result = measure(load_model(args), config, report_count)
-    show(args, result, table)
+    if shares.is_first():
+        show(args, result, table)
     return 0
 
 

@@ -7,6 +7,7 @@ same prompts, so that settings are compared on equal terms however many prompts 
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -23,6 +24,7 @@ from mars_core.evaluation.arithmetic import Kind, benchmark_problems
 from mars_core.evaluation.bootstrap import Interval, mean_interval, ratio_interval, spread
 from mars_core.evaluation.prompts import load_prompts
 from mars_core.evaluation.settings import PROBLEMS, DecodingConfig, SetName
+from mars_core.evaluation.shares import shared_out
 from mars_core.events import Done, Step
 from mars_core.models.load import LoadedModel
 from mars_core.training.arithmetic import is_right
@@ -114,14 +116,16 @@ def measure(
     report: Callable[[int], None] = lambda done: None,
     clock: Callable[[], float] = time.monotonic,
 ) -> DecodingResult:
-    """Answer the prompts; at least one. report: called with how many prompts are done."""
+    """Answer the prompts; at least one. report: called with how many this process has done."""
     configs = config.decode_configs(loaded.block_size)
     session = Session(loaded.model, loaded.context_length)
-    found: list[tuple[Question, list[Given]]] = []
-    for question in asked(config.sets, config.limit, config.minutes, clock):
+
+    def answer(question: Question) -> list[Given]:
         (prompt,) = encode_all(loaded, [question.messages])
-        found.append((question, [watched(loaded, session, prompt, c, question) for c in configs]))
-        report(len(found))
+        return [watched(loaded, session, prompt, c, question) for c in configs]
+
+    over = after(config.minutes, clock)
+    found = shared_out(asked(config.sets, config.limit), answer, report, over)
     about = {
         **conditions(loaded),
         "settings": asdict(config),
@@ -131,23 +135,16 @@ def measure(
     return DecodingResult(about, summary(found, taus), [_as_json(q, g, taus) for q, g in found])
 
 
-def asked(
-    sets: Sequence[SetName],
-    limit: int | None,
-    minutes: float | None,
-    clock: Callable[[], float],
-) -> Iterator[Question]:
-    """The questions of all sets, which take turns, until `minutes` are over; at least one."""
-    end = None if minutes is None else clock() + 60 * minutes
-    for question in _in_turn([questions(name, limit) for name in sets]):
-        yield question
-        if end is not None and clock() >= end:
-            return
+def asked(sets: Sequence[SetName], limit: int | None) -> list[Question]:
+    """The questions of all sets: one of each, then the next of each, until all are through."""
+    in_turn = zip_longest(*(questions(name, limit) for name in sets))
+    return [question for question in chain.from_iterable(in_turn) if question is not None]
 
 
-def _in_turn(sets: Sequence[Iterator[Question]]) -> Iterator[Question]:
-    """One of each set, then the next of each, until all are through."""
-    return (q for q in chain.from_iterable(zip_longest(*sets)) if q is not None)
+def after(minutes: float | None, clock: Callable[[], float]) -> Callable[[], bool]:
+    """Whether so many minutes are over, from now on; never, without a limit."""
+    end = math.inf if minutes is None else clock() + 60 * minutes
+    return lambda: clock() >= end
 
 
 def watched(

@@ -21,8 +21,9 @@ from mars_core.cache import Session, common_prefix
 from mars_core.config import DecodeConfig
 from mars_core.decode import decode
 from mars_core.errors import MarsError
-from mars_core.evaluation.decoding import Question, asked
+from mars_core.evaluation.decoding import Question, after, asked
 from mars_core.evaluation.settings import SetName, check_prompts
+from mars_core.evaluation.shares import shared_out
 from mars_core.events import Step
 from mars_core.models.load import LoadedModel
 
@@ -80,17 +81,22 @@ def measure(
     report: Callable[[int], None] = lambda done: None,
     clock: Callable[[], float] = time.monotonic,
 ) -> ExactnessResult:
-    """Answer the prompts both ways. report: called with how many prompts are done."""
+    """Answer the prompts both ways. report: called with how many this process has done."""
     session = Session(loaded.model, loaded.context_length)
-    prompts = tokens = forwards = 0
-    differences: list[Difference] = []
-    for question in asked(config.sets, config.limit, config.minutes, clock):
-        found, compared, ours = compared_with_generate(loaded, session, question, config.decode)
-        differences += found
-        prompts, tokens, forwards = prompts + 1, tokens + compared, forwards + ours
-        report(prompts)
-    about = {**conditions(loaded), "settings": asdict(config)}
-    return ExactnessResult(about, prompts, tokens, forwards, differences)
+
+    def compare(question: Question) -> tuple[list[Difference], int, int]:
+        return compared_with_generate(loaded, session, question, config.decode)
+
+    over = after(config.minutes, clock)
+    questions = asked(config.sets, config.limit)
+    found = [made for _, made in shared_out(questions, compare, report, over)]
+    return ExactnessResult(
+        about={**conditions(loaded), "settings": asdict(config)},
+        prompts=len(found),
+        tokens=sum(tokens for _, tokens, _ in found),
+        forwards=sum(forwards for _, _, forwards in found),
+        differences=[difference for differences, _, _ in found for difference in differences],
+    )
 
 
 def compared_with_generate(

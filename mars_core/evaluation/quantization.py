@@ -77,7 +77,7 @@ def measure(
     load: a model by number format and quantisation, one at a time in memory. report: called with
     how many answers are done, and of how many.
     """
-    questions = list(asked(config.sets, config.limit, None, lambda: 0.0))
+    questions = asked(config.sets, config.limit)
     rows: list[FormatRow] = []
     reference: list[tuple[int, ...]] = []
     about: dict[str, Any] = {}

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 from dataclasses import asdict, replace
+from pathlib import Path
 
 import pytest
 
@@ -188,3 +192,29 @@ def test_the_command(folder, capsys):
 def test_bad_settings(changes, words):
     with pytest.raises(MarsError, match=words):
         DecodingConfig(**changes)
+
+
+def test_processes_share_the_prompts(tmp_path, capfd):
+    """Under `accelerate launch` (see `test_resume` for its flags): one result, of all prompts."""
+    model = tiny_llama(seed=5, sharpen=6)
+    folder = tiny_checkpoint(tmp_path / "tiny", model, mask=True)
+    asked = ["evaluate", "decoding", "--model", str(folder), "--sets", "facts", "--limit", "5"]
+    asked += ["--max-new-tokens", "6", "--device", "cpu", "--dtype", "float64", "--json"]
+    assert cli.main(asked) == 0
+    alone = json.loads(capfd.readouterr().out)
+    launch = ["-m", "accelerate.commands.launch", "--multi_gpu", "--num_processes", "2"]
+    launch += ["--main_process_port", "0", "-m", "mars_core.cli"]
+    root = str(Path(cli.__file__).parents[2])
+    done = subprocess.run(
+        [sys.executable, *launch, *asked],
+        capture_output=True,
+        text=True,
+        cwd=root,
+        env={**os.environ, "PYTHONPATH": root, "OMP_NUM_THREADS": "1"},
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    together = json.loads(done.stdout)
+    assert together["answers"] == alone["answers"]
+    assert together["rows"] == alone["rows"]
+    assert len(alone["answers"]) == 5
