@@ -8,11 +8,12 @@ round that is thrown away, and the tables of costs that some ways plan by are no
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import reduce
 from itertools import groupby
 from operator import add
+from statistics import fmean
 from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
@@ -182,7 +183,7 @@ def rows_of(
             per_forward=outcome.tokens / outcome.parts,
             ms=outcome.ms / outcome.forwards,
             agreement=outcome.agreed / outcome.seen if outcome.seen else None,
-            match=_share(x == y for x, y in zip(outcome.answers, said, strict=True)),
+            match=fmean(x == y for x, y in zip(outcome.answers, said, strict=True)),
             peak_bytes=peaks[way],
             cache_bytes=outcome.cache_bytes,
             masked=outcome.masked / outcome.forwards,
@@ -190,11 +191,6 @@ def rows_of(
         )
         for way, outcome in rounds[0].items()
     ]
-
-
-def _share(found: Iterable[bool]) -> float:
-    known = list(found)
-    return sum(known) / len(known)
 
 
 def read_result(text: str) -> BenchResult:
