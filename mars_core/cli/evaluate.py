@@ -75,6 +75,8 @@ def add_decoding(kinds: Commands) -> None:
     add("--verified", action="store_true", help="mode verified too, all drafts fed")
     add_draft_arguments(decoding, adaptive=False)
     add("--max-new-tokens", type=int, default=default.max_new_tokens, help="(%(default)s)")
+    shown = "prompts decoded at once (%(default)s)"
+    add("--batch-size", type=int, default=default.batch_size, help=shown)
     add("--json", action="store_true", help="print everything as JSON, each answer included")
     add_model_arguments(decoding)
     decoding.set_defaults(run=run_decoding)

@@ -3,6 +3,7 @@
 Every prompt is first decoded with one token per forward, masks fed all the same. That run is the
 AR answer, and it tells how often each mask guesses AR's own continuation. The other taus answer the
 same prompts, so that settings are compared on equal terms however many prompts there is time for.
+Several prompts are decoded at once, each as it would be alone (up to rounding).
 """
 
 from __future__ import annotations
@@ -16,10 +17,10 @@ from typing import Any
 
 from mars_core.about import conditions
 from mars_core.answers import answer_of_row, encode_all
-from mars_core.cache import Session
+from mars_core.batch import batch_session
 from mars_core.chat import ChatTurn, Turn
 from mars_core.config import DecodeConfig
-from mars_core.decode import decode
+from mars_core.decode import decode_batch
 from mars_core.evaluation.arithmetic import Kind, benchmark_problems
 from mars_core.evaluation.bootstrap import Interval, mean_interval, ratio_interval, spread
 from mars_core.evaluation.prompts import load_prompts
@@ -27,6 +28,7 @@ from mars_core.evaluation.settings import PROBLEMS, DecodingConfig, SetName
 from mars_core.evaluation.shares import shared_out
 from mars_core.events import Done, Step
 from mars_core.models.load import LoadedModel
+from mars_core.row import Request
 from mars_core.training.arithmetic import is_right
 from mars_core.training.repetition import is_looping
 
@@ -118,14 +120,17 @@ def measure(
 ) -> DecodingResult:
     """Answer the prompts; at least one. report: called with how many this process has done."""
     configs = config.decode_configs(loaded.block_size)
-    session = Session(loaded.model, loaded.context_length)
+    size = config.batch_size
 
-    def answer(question: Question) -> list[Given]:
-        (prompt,) = encode_all(loaded, [question.messages])
-        return [watched(loaded, session, prompt, c, question) for c in configs]
+    def answer(together: Sequence[Question]) -> list[tuple[Given, ...]]:
+        by_config = [watched(loaded, together, one) for one in configs]
+        return list(zip(*by_config, strict=True))
 
+    questions = asked(config.sets, config.limit)
+    batches = [questions[first : first + size] for first in range(0, len(questions), size)]
     over = after(config.minutes, clock)
-    found = shared_out(asked(config.sets, config.limit), answer, report, over)
+    done = shared_out(batches, answer, lambda batches: report(batches * size), over)
+    found = [pair for batch, given in done for pair in zip(batch, given, strict=True)]
     about = {
         **conditions(loaded),
         "settings": asdict(config),
@@ -147,17 +152,34 @@ def after(minutes: float | None, clock: Callable[[], float]) -> Callable[[], boo
     return lambda: clock() >= end
 
 
-def watched(
+def watched(loaded: LoadedModel, together: Sequence[Question], config: DecodeConfig) -> list[Given]:
+    """Decode the prompts of all these questions at once, and watch their masks."""
+    prompts = encode_all(loaded, [question.messages for question in together])
+    requests = [Request(prompt, config) for prompt in prompts]
+    session = batch_session(loaded, requests, len(requests))
+    steps: list[list[Step]] = [[] for _ in together]
+    ends: dict[int, Done] = {}
+    for event in decode_batch(session, requests, loaded.special):
+        match event:
+            case Step():
+                steps[event.row].append(event)
+            case Done():
+                ends[event.row] = event
+    return [
+        as_given(loaded, question, config, len(prompt), steps[row], ends[row])
+        for row, (question, prompt) in enumerate(zip(together, prompts, strict=True))
+    ]
+
+
+def as_given(
     loaded: LoadedModel,
-    session: Session,
-    prompt: Sequence[int],
-    config: DecodeConfig,
     question: Question,
+    config: DecodeConfig,
+    start: int,
+    forwards: Sequence[Step],
+    done: Done,
 ) -> Given:
-    """Decode one prompt, and watch its masks."""
-    *steps, done = decode(session, prompt, config, loaded.special)
-    assert isinstance(done, Done)
-    forwards = [step for step in steps if isinstance(step, Step)]
+    """What one question's forwards make. start: tokens of its prompt."""
     ids = [token.token for step in forwards for token in step.tokens]
     answer = answer_of_row(loaded, ids, done)
     taken = {(s.forward, token.slot): token.token for s in forwards for token in s.tokens}
@@ -168,7 +190,7 @@ def watched(
         forwards=done.forwards,
         guessed=len(seen),
         agreed=sum(seen),
-        masks=tuple(mask_guesses(forwards, ids, len(prompt), config.slots)),
+        masks=tuple(mask_guesses(forwards, ids, start, config.slots)),
         right=None if question.check is None else question.check(answer.text),
         looping=is_looping(answer.text),
     )

@@ -42,7 +42,8 @@ class DecodingConfig:
     templates; the others are those of `prompts.py`. taus: besides 1, which always comes first.
     verified: mode verified too, with all `drafts` and masks of the `layout` whatever they cost, so
     that its tokens per forward do not depend on the machine. block_size: None takes the model's
-    own. limit: prompts of each set. minutes: the sets take turns until they are over.
+    own. limit: prompts of each set. batch_size: prompts decoded at once. minutes: the sets take
+    turns until they are over; no batch is begun then.
     """
 
     sets: tuple[SetName, ...] = ("everyday", "arithmetic")
@@ -54,6 +55,7 @@ class DecodingConfig:
     use_last_mask: bool = False
     max_new_tokens: int = 128
     limit: int | None = None
+    batch_size: int = 8
     minutes: float | None = None
 
     def __post_init__(self) -> None:
@@ -62,6 +64,7 @@ class DecodingConfig:
         check_prompts(self.sets, self.limit)
         for tau in self.taus:
             check_range("tau", tau, 0, 1)
+        check_range("batch size", self.batch_size, 1, 4096, whole=True)
         if self.minutes is not None:
             check_range("minutes", self.minutes, 0, 10**6)
 

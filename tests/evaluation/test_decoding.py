@@ -108,7 +108,8 @@ def test_what_is_watched_is_what_decoding_does(loaded, tau):
     *_, question = questions("everyday", 3)  # one that is not answered in a word
     config = DecodeConfig(tau=tau, max_new_tokens=24, alternatives=0)
     prompt, _ = encode_chat(loaded.tokenizer, question.messages)
-    found = watched(loaded, Session(loaded.model, 256), prompt, config, question)
+    others = list(questions("facts", 2))
+    _, found, _ = watched(loaded, [others[0], question, others[1]], config)
     *events, done = decode(Session(loaded.model, 256), prompt, config, loaded.special)
     assert isinstance(done, Done)
     assert (found.tokens, found.forwards) == (done.tokens, done.forwards)
@@ -125,7 +126,11 @@ def test_what_is_watched_is_what_decoding_does(loaded, tau):
 
 def test_sets_take_turns_until_the_time_is_up(loaded):
     config = DecodingConfig(
-        sets=("arithmetic", "everyday"), taus=(0.5, 0.0), max_new_tokens=6, minutes=5 / 60
+        sets=("arithmetic", "everyday"),
+        taus=(0.5, 0.0),
+        max_new_tokens=6,
+        minutes=5 / 60,
+        batch_size=1,
     )
     result = measure(loaded, config, clock=Ticks())
     assert [answer["set"] for answer in result.answers] == ["arithmetic", "everyday"] * 2 + [
@@ -199,7 +204,8 @@ def test_processes_share_the_prompts(tmp_path, capfd):
     model = tiny_llama(seed=5, sharpen=6)
     folder = tiny_checkpoint(tmp_path / "tiny", model, mask=True)
     asked = ["evaluate", "decoding", "--model", str(folder), "--sets", "facts", "--limit", "5"]
-    asked += ["--max-new-tokens", "6", "--device", "cpu", "--dtype", "float64", "--json"]
+    asked += ["--max-new-tokens", "6", "--batch-size", "2"]
+    asked += ["--device", "cpu", "--dtype", "float64", "--json"]
     assert cli.main(asked) == 0
     alone = json.loads(capfd.readouterr().out)
     launch = ["-m", "accelerate.commands.launch", "--multi_gpu", "--num_processes", "2"]
