@@ -10,11 +10,12 @@ from typing import Any, cast
 import torch
 from transformers import DynamicCache, StoppingCriteria
 
-from mars_core.cache import Fed, Session, cache_argument, common_prefix
+from mars_core.cache import Fed, Session, common_prefix
 from mars_core.config import DecodeConfig
 from mars_core.events import Committed, Done, Event, Prefill, Reason, Step
 from mars_core.models.load import LoadedModel
 from mars_core.stopwatch import Stopwatch
+from mars_core.trunk import cache_argument
 
 
 def transformers_generate(

@@ -13,7 +13,6 @@ knows how long it must be says so, and it is allocated once.
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import repeat
@@ -21,7 +20,9 @@ from typing import Any
 
 import torch
 from transformers import PreTrainedConfig, PreTrainedModel
-from transformers.cache_utils import Cache, CacheLayerMixin
+from transformers.cache_utils import CacheLayerMixin
+
+from mars_core.trunk import trunk_of
 
 FIRST_CAPACITY = 256
 PREFILL_CHUNK = 512
@@ -168,13 +169,11 @@ class Session:
         self.max_length = max_length
         self.rows = rows
         self.tokens: list[list[int]] = []
-        self._decoder = model.get_decoder()
         self._head = model.get_output_embeddings()
         self._cursors = Cursors([], rows, capacity)
         self._layers = [CursorLayer(self._cursors) for _ in range(model.config.num_hidden_layers)]
-        self._cache = Cache(layers=list(self._layers))
+        self._trunk = trunk_of(model, self._layers)
         self._fed: Sequence[Fed] = ()
-        self._cache_argument = cache_argument(self._decoder)
 
     @property
     def capacity(self) -> int:
@@ -199,13 +198,11 @@ class Session:
         self._fed = fed
         width = max(len(one.ids) for one in fed)
         self._cursors.aim(first, width, device)
-        hidden = self._decoder(
-            input_ids=torch.tensor([padded(one.ids, width) for one in fed], device=device),
-            position_ids=torch.tensor([padded(one.positions, width) for one in fed], device=device),
-            attention_mask=self._attention_mask(),
-            use_cache=True,
-            **{self._cache_argument: self._cache},
-        ).last_hidden_state
+        hidden = self._trunk(
+            torch.tensor([padded(one.ids, width) for one in fed], device=device),
+            torch.tensor([padded(one.positions, width) for one in fed], device=device),
+            self._visible(),
+        )
         # the head on the rows that are read alone: it is a fifth of a small model
         wanted = [(row, i) for row, one in enumerate(fed) for i in one.head]
         rows, picked = torch.tensor(wanted, dtype=torch.long, device=device).view(-1, 2).T
@@ -284,18 +281,11 @@ class Session:
             for prompt, cached in zip(prompts, self.tokens[first:], strict=True)
         ]
 
-    def _attention_mask(self) -> torch.Tensor | None:
-        """(rows, 1, width, total) for transformers: bool for SDPA, additive for other attention.
-
-        None where everything is visible and attention without a mask is the cheaper one. For
-        several rows on a CPU it is not: with a mask, transformers (5.24) lets query heads that
-        share keys go together; without, it repeats the keys for each (48 rows after 200 tokens:
-        393 ms, not 170).
-        """
+    def _visible(self) -> torch.Tensor | None:
+        """(rows, 1, width, total) bool: what each fed token may see; None: everything."""
         device = self.model.device
-        cheaper = device.type != "cpu" or len(self._fed) == 1
         width, total, starts = self._cursors.width, self._cursors.total, self._cursors.starts
-        if width == 1 and self._cursors.index is None and cheaper:
+        if width == 1 and self._cursors.index is None:
             return None
         ends = torch.tensor(starts, device=device)[:, None] + torch.arange(width, device=device)
         mask = torch.arange(total, device=device) <= ends[:, None, :, None]
@@ -303,10 +293,7 @@ class Session:
             if fed.visibility is not None:
                 window = slice(start, start + len(fed.ids))
                 mask[row, 0, : len(fed.ids), window] = fed.visibility.to(device)
-        if self.model.config._attn_implementation == "sdpa":
-            return mask
-        lowest = torch.finfo(self.model.dtype).min
-        return torch.zeros_like(mask, dtype=self.model.dtype).masked_fill_(~mask, lowest)
+        return mask
 
 
 def entry_numbers(config: PreTrainedConfig) -> int:
@@ -324,12 +311,6 @@ def entry_bytes(model: PreTrainedModel) -> int:
 def padded(values: Sequence[int], width: int) -> list[int]:
     """The values, then zeros: ids and positions that every model has."""
     return [*values, *repeat(0, width - len(values))]
-
-
-def cache_argument(decoder: torch.nn.Module) -> str:
-    """What the forward of a model calls its cache: transformers 5.24 renamed the argument."""
-    parameters = inspect.signature(type(decoder).forward).parameters
-    return "cache" if "cache" in parameters else "past_key_values"
 
 
 def common_prefix(a: Sequence[int], b: Sequence[int]) -> int:

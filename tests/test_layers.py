@@ -21,6 +21,7 @@ LAYERS = [
     {"model_thread"},
     {
         "acceptance",
+        "trunk",
         "cache",
         "window",
         "drafting",

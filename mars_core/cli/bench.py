@@ -22,9 +22,7 @@ from mars_core.cli.arguments import (
 )
 from mars_core.cli.evaluate import report_count, show
 from mars_core.config import Strategy
-from mars_core.evaluation.settings import BenchConfig, SetName
-
-SECTIONS = ("forwards", "prompts")
+from mars_core.evaluation.settings import BenchConfig, Section, SetName
 
 
 def add_commands(commands: Commands) -> None:
@@ -67,7 +65,7 @@ def add_bench(parser: argparse.ArgumentParser, default: BenchConfig) -> None:
         shown = " ".join(map(str, values))
         add(flag, nargs="+", default=values, help=f"({shown})", **more)  # type: ignore[arg-type]
 
-    several("--sections", SECTIONS, choices=SECTIONS)
+    several("--sections", default.sections, choices=get_args(Section))
     several("--sets", default.sets, choices=get_args(SetName))
     add("--limit", type=int, default=default.limit, help="prompts of each set (%(default)s)")
     several("--batch-sizes", default.batch_sizes, type=int)
@@ -96,7 +94,7 @@ def run_bench(args: argparse.Namespace) -> int:
 
     if draft is not None:
         check_same_tokens(loaded, draft)
-    show(args, bench(loaded, config, args.sections, draft, report_count), table)
+    show(args, bench(loaded, config, draft, report_count), table)
     return 0
 
 

@@ -22,7 +22,7 @@ from mars_core.about import conditions
 from mars_core.chat import ChatTurn
 from mars_core.errors import MarsError
 from mars_core.evaluation.decoding import questions
-from mars_core.evaluation.forwards import CACHED_TOKENS, Floor, ForwardCost, floor, forward_costs
+from mars_core.evaluation.forwards import CACHED_TOKENS, Floor, ForwardCost, floor, forwards_by_rows
 from mars_core.evaluation.measure import Timing, spread, summary
 from mars_core.evaluation.settings import BenchConfig, SetName
 from mars_core.evaluation.ways import AR, BASELINES, Conversations, Outcome, Way, ways_of
@@ -79,12 +79,12 @@ class BenchResult:
 def bench(
     loaded: LoadedModel,
     config: BenchConfig,
-    sections: Sequence[str] = ("forwards", "prompts"),
     draft: LoadedModel | None = None,
     report: Report = lambda done: None,
 ) -> BenchResult:
     """Measure. draft: see `ways_of`. report: called with how many rounds are done."""
-    forwards = forward_costs(loaded, FORWARD_REPEATS) if "forwards" in sections else []
+    wanted = config.sections
+    forwards = forwards_by_rows(loaded, FORWARD_REPEATS) if "forwards" in wanted else []
     rows: list[BenchRow] = []
     done = 0
 
@@ -93,7 +93,7 @@ def bench(
         done += 1
         report(done)
 
-    for name in config.sets if "prompts" in sections else ():
+    for name in config.sets if "prompts" in wanted else ():
         conversations = [question.messages for question in questions(name, config.limit)]
         for size in config.batch_sizes:
             ways = ways_of(loaded, config, size, draft)

@@ -68,7 +68,7 @@ def read_bandwidth(device: torch.device) -> float:
     return 1000 * BANDWIDTH_BYTES / best
 
 
-def forward_costs(loaded: LoadedModel, repeats: int) -> list[ForwardCost]:
+def forwards_by_rows(loaded: LoadedModel, repeats: int) -> list[ForwardCost]:
     """One for each of ROWS, in turn within every repeat.
 
     Raises MarsError for a context that is too short.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Literal, get_args
 
 from mars_core.config import Caching, DecodeConfig, Layout, Strategy, check_choice, check_range
 from mars_core.errors import MarsError
@@ -20,6 +20,7 @@ SetName = Literal[
     "arithmetic",
     "templates",
 ]
+Section = Literal["forwards", "prompts"]
 # what quantised weights can compute in
 QuantisedIn = Literal["bfloat16", "float16", "float32"]
 # of the word problems, as many as of the largest set of prompts
@@ -87,12 +88,14 @@ class DecodingConfig:
 class BenchConfig:
     """What `mars bench` answers, in which ways, and how many prompts at once.
 
-    sets, limit: as in DecodingConfig. batch_sizes: sequences at once; with one, taus are compared
-    with each other and with what others offer, with more, ways to cache at `batch_tau`.
-    strategies, cache_blocks: see `Caching`; every block size is a way of its own. repeats: timed
-    rounds, the ways in turn. The others: as in DecodeConfig.
+    sections: forwards by their rows, prompts in all ways. sets, limit: as in DecodingConfig.
+    batch_sizes: sequences at once; with one, taus are compared with each other and with what others
+    offer, with more, ways to cache at `batch_tau`. strategies, cache_blocks: see `Caching`; every
+    block size is a way of its own. repeats: timed rounds, the ways in turn. The others: as in
+    DecodeConfig.
     """
 
+    sections: tuple[Section, ...] = get_args(Section)
     sets: tuple[SetName, ...] = ("everyday", "gsm8k-100")
     limit: int = 6
     batch_sizes: tuple[int, ...] = (1, 4)
@@ -109,6 +112,8 @@ class BenchConfig:
     repeats: int = 3
 
     def __post_init__(self) -> None:
+        for section in self.sections:
+            check_choice("section", section, Section)
         check_prompts(self.sets, self.limit)
         check_repeats(self.repeats)
         for tau in (*self.taus, self.batch_tau):

@@ -41,8 +41,8 @@ class Recipe:
     prompts: everyday prompts that the model answers first, or as many of them as there is time for
         in `distill_share` of the run; 0 for none. answer_batch: answered together on a GPU.
     problems: word problems to be made.
-    weights: parts of the mix by name: "answers" (to these prompts), "distill" and "facts" (the
-        shipped ones), "arithmetic".
+    weights: parts of the mix by name: "fresh" (answers to these prompts), "arithmetic" (the word
+        problems), and files of `assets/data`.
     end_share: kept for loading, the last evaluations and the look at the result.
     settings: fields of TrainConfig that differ from its defaults.
     """
@@ -65,7 +65,7 @@ RECIPES: dict[str, Recipe] = {
         distill_share=0.0,
         answer_batch=0,
         problems=20_000,
-        weights={"distill": 4, "facts": 1, "arithmetic": 5},
+        weights={"answers": 4, "distill": 2, "written": 1, "facts": 1, "arithmetic": 5},
         end_share=0.1,
         settings={"block_sizes": (2, 4, 6, 8)},
     ),
@@ -75,7 +75,7 @@ RECIPES: dict[str, Recipe] = {
         distill_share=0.25,
         answer_batch=512,
         problems=60_000,
-        weights={"answers": 4, "distill": 1, "facts": 1, "arithmetic": 4},
+        weights={"fresh": 5, "distill": 1, "written": 2, "facts": 1, "arithmetic": 4},
         end_share=0.15,
         settings={
             "block_sizes": (2, 4, 6, 8),
@@ -176,7 +176,7 @@ class Attempt:
             prompts=self.folder / PROMPTS,
             out=self.folder / ANSWERS,
             decode=DecodeConfig(
-                max_new_tokens=ANSWER_TOKENS, repetition_penalty=1.1, seed=self.settings.seed
+                max_new_tokens=ANSWER_TOKENS, no_repeat_ngram_size=6, seed=self.settings.seed
             ),
             batch_size=CPU_ANSWER_BATCH if on_cpu else self.recipe.answer_batch,
             minutes=max(LEAST_MINUTES, seconds / 60),
@@ -189,10 +189,10 @@ class Attempt:
         """The data to train on, with their parts of the mix."""
         shipped = assets_dir() / "data"
         paths = {
-            "answers": self.folder / ANSWERS,
-            "distill": shipped / "distill.jsonl.gz",
-            "facts": shipped / "facts.jsonl",
+            "fresh": self.folder / ANSWERS,
             "arithmetic": self.folder / PROBLEMS,
+            "facts": shipped / "facts.jsonl",
+            **{name: shipped / f"{name}.jsonl.gz" for name in ("answers", "distill", "written")},
         }
         weights = self.recipe.weights.items()
         return tuple(Source(str(paths[name]), weight) for name, weight in weights)

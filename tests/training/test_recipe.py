@@ -23,7 +23,7 @@ TINY = Recipe(
     distill_share=0.25,
     answer_batch=8,
     problems=40,
-    weights={"answers": 2, "facts": 1, "arithmetic": 1},
+    weights={"fresh": 2, "facts": 1, "arithmetic": 1},
     end_share=0.2,
     settings={"batch_size": 4, "rank": 2, "evaluate_prompts": 1, "evaluate_tokens": 4},
 )
