@@ -102,6 +102,7 @@ def add_exactness(kinds: Commands) -> None:
     )
     add = exactness.add_argument
     add_prompts(exactness, ("everyday", "mt-bench", "facts"))
+    add("--batch-size", type=int, default=1, help="prompts decoded at once (%(default)s)")
     add("--json", action="store_true", help="print everything as JSON, each difference included")
     add_model_arguments(exactness)
     add_greedy_arguments(exactness)
@@ -166,7 +167,8 @@ def run_exactness(args: argparse.Namespace) -> int:
     from mars_core.evaluation import shares
     from mars_core.evaluation.exactness import ExactnessConfig, measure, table
 
-    config = ExactnessConfig(tuple(args.sets), config_from(args), args.limit, args.minutes)
+    prompts = (args.limit, args.minutes, args.batch_size)
+    config = ExactnessConfig(tuple(args.sets), config_from(args), *prompts)
     shares.join()
     result = measure(load_model(args), config, report_count)
     if shares.is_first():

@@ -126,10 +126,9 @@ def measure(
         by_config = [watched(loaded, together, one) for one in configs]
         return list(zip(*by_config, strict=True))
 
-    questions = asked(config.sets, config.limit)
-    batches = [questions[first : first + size] for first in range(0, len(questions), size)]
     over = after(config.minutes, clock)
-    done = shared_out(batches, answer, lambda batches: report(batches * size), over)
+    batches = in_batches(asked(config.sets, config.limit), size)
+    done = shared_out(batches, answer, lambda count: report(count * size), over)
     found = [pair for batch, given in done for pair in zip(batch, given, strict=True)]
     about = {
         **conditions(loaded),
@@ -144,6 +143,11 @@ def asked(sets: Sequence[SetName], limit: int | None) -> list[Question]:
     """The questions of all sets: one of each, then the next of each, until all are through."""
     in_turn = zip_longest(*(questions(name, limit) for name in sets))
     return [question for question in chain.from_iterable(in_turn) if question is not None]
+
+
+def in_batches(questions: Sequence[Question], size: int) -> list[Sequence[Question]]:
+    """The questions in their order, so many at a time."""
+    return [questions[first : first + size] for first in range(0, len(questions), size)]
 
 
 def after(minutes: float | None, clock: Callable[[], float]) -> Callable[[], bool]:

@@ -16,31 +16,35 @@ import torch
 
 from mars_core.about import conditions
 from mars_core.answers import encode_all
-from mars_core.baselines import transformers_generate
-from mars_core.cache import Session, common_prefix
-from mars_core.config import DecodeConfig
-from mars_core.decode import decode
+from mars_core.baselines import generate_batch
+from mars_core.batch import batch_session
+from mars_core.cache import common_prefix
+from mars_core.config import DecodeConfig, check_range
+from mars_core.decode import decode_batch
 from mars_core.errors import MarsError
-from mars_core.evaluation.decoding import Question, after, asked
+from mars_core.evaluation.decoding import Question, after, asked, in_batches
 from mars_core.evaluation.settings import SetName, check_prompts
 from mars_core.evaluation.shares import shared_out
 from mars_core.events import Step
 from mars_core.models.load import LoadedModel
+from mars_core.row import Request
 
 NEAR_TIE = 1e-4  # of logits, as far apart as float32 may round them
 
 
 @dataclass(frozen=True, slots=True)
 class ExactnessConfig:
-    """decode: the way that is compared, greedy. sets, limit, minutes: as in DecodingConfig."""
+    """decode: the way that is compared, greedy. The others: as in DecodingConfig."""
 
     sets: tuple[SetName, ...]
     decode: DecodeConfig
     limit: int | None = None
     minutes: float | None = None
+    batch_size: int = 1
 
     def __post_init__(self) -> None:
         check_prompts(self.sets, self.limit)
+        check_range("batch size", self.batch_size, 1, 4096, whole=True)
         if self.decode.temperature > 0:
             raise MarsError("exactness is measured greedily: set the temperature to 0")
 
@@ -65,6 +69,18 @@ class Difference:
 
 
 @dataclass(frozen=True, slots=True)
+class Compared:
+    """One prompt: where the answers part, tokens that were compared, our forwards."""
+
+    differences: list[Difference]
+    tokens: int
+    forwards: int
+
+
+Said = tuple[list[int], int]  # tokens, and the forwards they took
+
+
+@dataclass(frozen=True, slots=True)
 class ExactnessResult:
     """prompts, tokens: compared. forwards: ours."""
 
@@ -82,34 +98,56 @@ def measure(
     clock: Callable[[], float] = time.monotonic,
 ) -> ExactnessResult:
     """Answer the prompts both ways. report: called with how many this process has done."""
-    session = Session(loaded.model, loaded.context_length)
+    size = config.batch_size
 
-    def compare(question: Question) -> tuple[list[Difference], int, int]:
-        return compared_with_generate(loaded, session, question, config.decode)
+    def compare(together: Sequence[Question]) -> list[Compared]:
+        return compared_with_generate(loaded, together, config.decode)
 
     over = after(config.minutes, clock)
-    questions = asked(config.sets, config.limit)
-    found = [made for _, made in shared_out(questions, compare, report, over)]
+    batches = in_batches(asked(config.sets, config.limit), size)
+    done = shared_out(batches, compare, lambda count: report(count * size), over)
+    found = [one for _, batch in done for one in batch]
     return ExactnessResult(
         about={**conditions(loaded), "settings": asdict(config)},
         prompts=len(found),
-        tokens=sum(tokens for _, tokens, _ in found),
-        forwards=sum(forwards for _, _, forwards in found),
-        differences=[difference for differences, _, _ in found for difference in differences],
+        tokens=sum(one.tokens for one in found),
+        forwards=sum(one.forwards for one in found),
+        differences=[difference for one in found for difference in one.differences],
     )
 
 
 def compared_with_generate(
-    loaded: LoadedModel, session: Session, question: Question, config: DecodeConfig
-) -> tuple[list[Difference], int, int]:
-    """The differences on one prompt, the tokens compared, and our forwards."""
-    (prompt,) = encode_all(loaded, [question.messages])
+    loaded: LoadedModel, together: Sequence[Question], config: DecodeConfig
+) -> list[Compared]:
+    """Each prompt, all of them decoded at once, by `generate` and by us."""
+    prompts = encode_all(loaded, [question.messages for question in together])
     eos = sorted(loaded.special.eos_ids)
-    reference = transformers_generate(loaded, prompt, config.max_new_tokens, eos_ids=eos)
+    references = generate_batch(loaded, prompts, config.max_new_tokens, eos_ids=eos)
+    said = _said(loaded, prompts, config)
+    return [
+        _compared(loaded, question, prompt, reference, ours, config)
+        for question, prompt, reference, ours in zip(
+            together, prompts, references, said, strict=True
+        )
+    ]
+
+
+def _compared(
+    loaded: LoadedModel,
+    question: Question,
+    prompt: Sequence[int],
+    reference: list[int],
+    first: Said,
+    config: DecodeConfig,
+) -> Compared:
+    """One prompt; where the texts part, we go on from the reference's. first: what we say."""
     differences: list[Difference] = []
     place = forwards = 0
     while place < len(reference):
-        said, steps = _said(loaded, session, [*prompt, *reference[:place]], config, place)
+        if place:
+            rest = replace(config, max_new_tokens=config.max_new_tokens - place)
+            (first,) = _said(loaded, [[*prompt, *reference[:place]]], rest)
+        said, steps = first
         forwards += steps
         same = common_prefix(said, reference[place:])
         place += same
@@ -127,17 +165,20 @@ def compared_with_generate(
             )
         )
         place += 1
-    return differences, len(reference), forwards
+    return Compared(differences, len(reference), forwards)
 
 
 def _said(
-    loaded: LoadedModel, session: Session, ids: Sequence[int], config: DecodeConfig, done: int
-) -> tuple[list[int], int]:
-    """What we say behind `ids`, of which `done` tokens are of the answer; and the forwards."""
-    rest = replace(config, max_new_tokens=config.max_new_tokens - done)
-    events = decode(session, ids, rest, loaded.special)
-    steps = [event for event in events if isinstance(event, Step)]
-    return [token.token for step in steps for token in step.tokens], len(steps)
+    loaded: LoadedModel, prompts: Sequence[Sequence[int]], config: DecodeConfig
+) -> list[Said]:
+    """What we say behind each prompt."""
+    requests = [Request(prompt, config) for prompt in prompts]
+    session = batch_session(loaded, requests, len(requests))
+    steps: list[list[Step]] = [[] for _ in prompts]
+    for event in decode_batch(session, requests, loaded.special):
+        if isinstance(event, Step):
+            steps[event.row].append(event)
+    return [([token.token for step in row for token in step.tokens], len(row)) for row in steps]
 
 
 @torch.inference_mode()

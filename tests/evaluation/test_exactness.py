@@ -8,7 +8,6 @@ from dataclasses import replace
 import pytest
 
 from mars_core import cli
-from mars_core.cache import Session
 from mars_core.config import DecodeConfig
 from mars_core.errors import MarsError
 from mars_core.evaluation import exactness
@@ -47,13 +46,22 @@ def test_what_differs_is_listed_and_the_rest_is_compared(loaded):
     """Masks taken unseen are not AR: each parting is told, and what follows is the reference's."""
     (question,) = questions("facts", 1)
     fast = DecodeConfig(tau=0.0, max_new_tokens=20)
-    session = Session(loaded.model, loaded.context_length)
-    found, tokens, _ = compared_with_generate(loaded, session, question, fast)
-    places = [difference.token for difference in found]
+    (found,) = compared_with_generate(loaded, [question], fast)
+    places = [difference.token for difference in found.differences]
     assert places == sorted(set(places))
-    assert all(0 <= place < tokens for place in places)
-    assert len(found) > 1
-    assert not any(difference.near_tie for difference in found)
+    assert all(0 <= place < found.tokens for place in places)
+    assert len(places) > 1
+    assert not any(difference.near_tie for difference in found.differences)
+
+
+@pytest.mark.parametrize("config", [VERIFIED, DecodeConfig(tau=0.0, max_new_tokens=20)])
+def test_many_at_once_are_compared_like_each_alone(loaded, config):
+    some = list(questions("facts", 5))
+    together = compared_with_generate(loaded, some, config)
+    alone = [compared_with_generate(loaded, [question], config)[0] for question in some]
+    assert [(x.tokens, x.forwards) for x in together] == [(x.tokens, x.forwards) for x in alone]
+    parted = [[(d.token, d.theirs, d.ours) for d in x.differences] for x in together]
+    assert parted == [[(d.token, d.theirs, d.ours) for d in x.differences] for x in alone]
 
 
 def test_a_near_tie_is_told_apart(loaded, monkeypatch):
