@@ -17,9 +17,11 @@ if TYPE_CHECKING:
 
 def add_commands(commands: Commands) -> None:
     make = commands.add_parser(
-        "make", help="make training data: prompts, or solved word problems", allow_abbrev=False
+        "make", help="make training data: prompts, solved word problems, sums", allow_abbrev=False
     )
-    make.add_argument("what", choices=get_args(What), help="prompts to be answered, or problems")
+    make.add_argument(
+        "what", choices=get_args(What), help="prompts to be answered, or what is solved"
+    )
     make.add_argument("out", type=Path, help="the .jsonl or .jsonl.gz file to write")
     make.add_argument("--n", type=int, default=4000, help="rows (%(default)s)")
     make.add_argument("--seed", type=int, default=0, help="(%(default)s)")

@@ -1,11 +1,11 @@
-"""`mars make`: data made to order: everyday prompts for `mars distill`, or solved word problems."""
+"""`mars make`: data made to order: everyday prompts for `mars distill`, solved problems, sums."""
 
 from __future__ import annotations
 
 import gzip
 import io
 import json
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -14,15 +14,24 @@ from mars_core.config import MAX_SEED, check_choice, check_range
 from mars_core.errors import MarsError
 from mars_core.models.words import expanded
 from mars_core.training.answer_file import unwritable
-from mars_core.training.arithmetic import training_examples
+from mars_core.training.arithmetic import sum_rows, training_examples
 from mars_core.training.everyday import everyday_prompts
 
-What = Literal["everyday", "arithmetic"]
+What = Literal["everyday", "arithmetic", "sums"]
+
+
+Rows = list[dict[str, Any]]
+MAKERS: dict[What, Callable[[int, int], Rows]] = {
+    "everyday": everyday_prompts,
+    "arithmetic": training_examples,
+    "sums": sum_rows,
+}
 
 
 @dataclass(frozen=True, slots=True)
 class MakeConfig:
-    """what: "everyday", prompts to be answered, or "arithmetic", problems with their solutions.
+    """what: "everyday", prompts to be answered; "arithmetic", word problems with their solutions;
+    "sums", ten of them in a row and solved.
 
     out: a `.jsonl` or `.jsonl.gz` file, written anew. n: rows.
     """
@@ -40,8 +49,7 @@ class MakeConfig:
 
 def make(config: MakeConfig) -> int:
     """Write the rows; how many. The same settings give the same file, byte for byte."""
-    source = everyday_prompts if config.what == "everyday" else training_examples
-    rows = source(config.seed, config.n)
+    rows = MAKERS[config.what](config.seed, config.n)
     write_rows(config.out, rows)
     return len(rows)
 

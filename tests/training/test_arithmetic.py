@@ -19,6 +19,7 @@ from mars_core.training.arithmetic import (
     answer_of,
     is_right,
     problems,
+    sum_rows,
     training_examples,
 )
 from mars_core.training.arithmetic.expression import Quantity, equation, evaluate, holds
@@ -151,6 +152,24 @@ def test_training_examples_are_chat_rows():
         assert solution == {"role": "assistant", "content": problem.solution}
         assert row["finished"] is True
         assert row["template"] == problem.template
+
+
+def test_sums_are_true():
+    rows = sum_rows(seed=1, n=200)
+    assert rows == sum_rows(seed=1, n=200) != sum_rows(seed=2, n=200)
+    kinds = Counter()
+    for row in rows:
+        asked, solved = (message["content"].splitlines() for message in row["messages"])
+        assert [line.split(" = ")[0] for line in solved] == asked[1:]
+        for line in solved:
+            left, right = line.replace("$", "").split(" = ")
+            quotient, _, rest = right.partition(" remainder ")
+            divisor = int(left.split(" / ")[-1]) if rest else 1
+            assert exact(left) * divisor == int(quotient) * divisor + int(rest or 0), line
+            assert 0 <= int(rest or 0) < max(divisor, 1)
+            kinds[re.sub(r"\d+", "n", line)] += 1
+    assert len(kinds) == 7
+    assert min(kinds.values()) > 200
 
 
 # --- the English --------------------------------------------------------------------------------

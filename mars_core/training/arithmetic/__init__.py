@@ -7,6 +7,7 @@ kept out of training for `mars_core.evaluation.arithmetic`.
 
 from mars_core.training.arithmetic.answer import answer_of, is_right
 from mars_core.training.arithmetic.generate import TEMPLATES, problems, training_examples
+from mars_core.training.arithmetic.sums import sum_rows
 from mars_core.training.arithmetic.template import Problem, Split
 
 __all__ = [
@@ -16,5 +17,6 @@ __all__ = [
     "answer_of",
     "is_right",
     "problems",
+    "sum_rows",
     "training_examples",
 ]
