@@ -7,6 +7,7 @@ from itertools import cycle
 from typing import Any
 
 from mars_core.errors import MarsError
+from mars_core.race.settings import check_prompts
 from mars_core.trace import Message
 
 MAX_CHARACTERS = 200_000
@@ -28,6 +29,13 @@ def conversation(prompt: Any, history: Any = None, system: Any = "") -> list[Mes
     messages += [*turns, Message(role="user", content=prompt)]
     _check_size(messages)
     return messages
+
+
+def conversations(prompts: str, system: Any = "") -> list[list[Message]]:
+    """Those of a batch: one for each line that is not empty. Raises MarsError, likewise."""
+    asked = [line for line in prompts.splitlines() if line.strip()]
+    check_prompts(asked)
+    return [conversation(prompt, None, system) for prompt in asked]
 
 
 def _turns(history: Any) -> Sequence[Message]:

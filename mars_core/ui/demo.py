@@ -269,7 +269,8 @@ def _wire_model(
 def _linked(controls: Rail) -> dict[str, Component]:
     """What a link can set, by its names there."""
     inputs = controls.inputs
-    components = (inputs.prompt, inputs.system, *inputs[3:], *controls.race_inputs)
+    more = (*controls.race_inputs, *controls.batch_inputs)
+    components = (inputs.prompt, inputs.system, *inputs[3:], *more)
     return dict(zip(links.NAMES, components, strict=True))
 
 

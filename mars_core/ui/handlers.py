@@ -21,11 +21,9 @@ from mars_core.race.settings import (
     BatchRaceConfig,
     LaneName,
     RaceConfig,
-    check_prompts,
 )
-from mars_core.trace import Message
 from mars_core.ui import links, view
-from mars_core.ui.conversation import conversation
+from mars_core.ui.conversation import conversation, conversations
 from mars_core.ui.limits import NO_LIMITS, Limits
 from mars_core.ui.line import LOOK_SECONDS, Ahead
 from mars_core.ui.live import LiveRuns, Run
@@ -91,7 +89,7 @@ class Handlers:
         *decode, lanes, rows, cache_block = settings
         try:
             config = _batch_race(_config(*decode), lanes, rows, cache_block)
-            return self._register(request, Run.of(_conversations(prompts, system), config))
+            return self._register(request, Run.of(conversations(prompts, system), config))
         except MarsError as error:
             return view.page_line("error", view.sentence(error), "race")
 
@@ -235,7 +233,7 @@ class Handlers:
             decode = _greedy(tau, block_size, max_new_tokens, use_last_mask, drafts)
             more = BatchRaceConfig().lanes[1:] if lanes is None else lanes
             config = _batch_race(decode, more, rows, cache_block)
-            asked = _conversations("\n".join(prompts), system)
+            asked = conversations("\n".join(prompts), system)
             yield from self._for_a_client(request, Run.of(asked, config))
         except MarsError as error:
             raise gr.Error(view.sentence(error), print_exception=False) from None
@@ -284,8 +282,7 @@ class Handlers:
         except MarsError as error:
             complaint = view.page_line("error", f"This link does not work: {error}.")
             return [complaint, *(gr.skip() for _ in links.NAMES)]
-        if "lanes" in found:
-            found["lanes"] = list(found["lanes"])
+        found |= {name: list(found[name]) for name in links.LISTS if name in found}
         return [gr.skip(), *(found.get(name, gr.skip()) for name in links.NAMES)]
 
     def steer(self, request: gr.Request, mode: Mode, tau: float) -> Any:
@@ -368,13 +365,6 @@ def _batch_race(
     """A race of batches: AR and more lanes, as the page or a client asked for it."""
     more = cast("tuple[BatchLaneName, ...]", tuple(lanes))
     return BatchRaceConfig(decode, _whole(rows), _whole(cache_block), ("ar", *more))
-
-
-def _conversations(prompts: str, system: str) -> list[list[Message]]:
-    """One for each line that is not empty."""
-    asked = [line for line in prompts.splitlines() if line.strip()]
-    check_prompts(asked)
-    return [conversation(prompt, None, system) for prompt in asked]
 
 
 def _view(run: Run) -> view.ViewName:

@@ -4,7 +4,7 @@ import pytest
 
 from mars_core.errors import MarsError
 from mars_core.ui import links
-from mars_core.ui.controls import Inputs, RaceInputs
+from mars_core.ui.controls import BatchInputs, Inputs, RaceInputs
 from mars_core.ui.links import settings_of_link
 from tests.ui.scripted import ScriptedEngine, handlers_for, ready
 
@@ -14,12 +14,14 @@ def test_settings_have_their_types():
         {
             "prompt": "Why?", "tau": "0.75", "mode": "tau", "block_size": "8", "seed": "3",
             "use_last_mask": "true", "drafts": "3", "lanes": "second,generate", "second_tau": ".5",
+            "prompts": "One?\nTwo?", "batch_lanes": "cursor", "rows": "2", "cache_block": "8",
             "__theme": "dark", "other": "x",
         }
     )  # fmt: skip
     assert found == {
         "prompt": "Why?", "tau": 0.75, "mode": "tau", "block_size": 8, "seed": 3,
         "use_last_mask": True, "drafts": 3, "lanes": ("second", "generate"), "second_tau": 0.5,
+        "prompts": "One?\nTwo?", "batch_lanes": ("cursor",), "rows": 2, "cache_block": 8,
     }  # fmt: skip
     assert settings_of_link({}) == {}
     assert settings_of_link({"mode": "one"}) == {"mode": "one"}
@@ -36,6 +38,11 @@ def test_settings_have_their_types():
         ({"use_last_mask": "maybe"}, "true or false"),
         ({"mode": "fast"}, "mode"),
         ({"lanes": "slow"}, "lane"),
+        ({"batch_lanes": "slow"}, "lane"),
+        ({"batch_lanes": ""}, "two lanes"),
+        ({"rows": "0"}, "rows"),
+        ({"cache_block": "x"}, "cache_block must be a number"),
+        ({"prompts": "\n"}, "write one a line"),
         ({"prompt": " "}, "prompt"),
         ({"prompt": "x" * 300_000}, "characters"),
     ],
@@ -49,6 +56,8 @@ def test_names_are_in_the_order_of_the_components():
     names = [name for name in Inputs._fields if name not in ("prompt", "history", "system")]
     assert [name.replace("max_tokens", "max_new_tokens") for name in names] == list(links.DECODE)
     assert RaceInputs._fields == links.RACE
+    fields = [name.replace("batch_", "") for name in links.BATCH]
+    assert list(BatchInputs._fields) == fields
 
 
 class Request:
