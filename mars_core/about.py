@@ -52,7 +52,7 @@ def describe_device(loaded: LoadedModel) -> str:
     name = device_name(loaded.device)
     if loaded.device.type == "cuda":
         return name
-    packed = ", packed weights" if loaded.packed else ""
+    packed = ", packed weights" if loaded.packed else ", compiled" if loaded.compiled else ""
     return f"{name}, {torch.get_num_threads()} threads{packed}"
 
 

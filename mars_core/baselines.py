@@ -10,7 +10,7 @@ from typing import Any, cast
 import torch
 from transformers import DynamicCache, StoppingCriteria
 
-from mars_core.cache import Fed, Session, common_prefix
+from mars_core.cache import Fed, common_prefix
 from mars_core.config import DecodeConfig
 from mars_core.events import Committed, Done, Event, Prefill, Reason, Step
 from mars_core.models.load import LoadedModel
@@ -109,7 +109,7 @@ def jacobi(
     forward replaces each guess by what follows those before it; what agrees is kept. The text is
     that of one token per forward.
     """
-    session = Session(loaded.model, loaded.context_length)
+    session = loaded.session()
     session.prefill([prompt[:-1]])
     room = min(max_new_tokens, loaded.context_length - len(prompt))
     last, guesses = prompt[-1], [prompt[-1]] * window

@@ -28,8 +28,9 @@ def batch_session(
         (entries_of(one, caching, loaded.context_length) for one in requests),
         default=1,
     )
+    tokens = loaded.capacity(tokens)
     check_room(rows, tokens, loaded.entry_bytes, free_bytes(loaded.device))
-    return Session(loaded.model, loaded.context_length, rows, tokens)
+    return loaded.session(rows, tokens)
 
 
 def entries_of(request: Request, caching: Caching, context: int) -> int:

@@ -22,7 +22,8 @@ import torch
 from transformers import PreTrainedConfig, PreTrainedModel
 from transformers.cache_utils import CacheLayerMixin
 
-from mars_core.trunk import trunk_of
+from mars_core.compiled import Compiled
+from mars_core.trunk import Lean, Trunk, Whole, can_be_lean
 
 FIRST_CAPACITY = 256
 PREFILL_CHUNK = 512
@@ -50,6 +51,7 @@ class Cursors:
     lengths: committed entries of each place. rows: places there are. capacity: entries of each.
     first: the forward is for this place and all behind it. width: entries it adds to each.
     index: place and entry of each of them, (n, 1) and (n, width); None where they are in line.
+    fixed: forwards see whole buffers and always have an index, for code of fixed shapes.
     """
 
     lengths: list[int]
@@ -58,6 +60,7 @@ class Cursors:
     first: int = 0
     width: int = 0
     index: tuple[torch.Tensor, torch.Tensor] | None = None
+    fixed: bool = False
 
     @property
     def starts(self) -> list[int]:
@@ -66,15 +69,20 @@ class Cursors:
 
     @property
     def total(self) -> int:
-        """Entries the running forward must be able to see: up to the longest row's end."""
+        """Entries the running forward sees: up to the longest row's end at least."""
+        return self.capacity if self.fixed else self.needed
+
+    @property
+    def needed(self) -> int:
+        """Where the longest row ends."""
         return max(self.starts) + self.width
 
     def aim(self, first: int, width: int, device: torch.device) -> None:
         """Let the next forward be for `first` and all behind it, `width` entries each."""
         self.first, self.width, self.index = first, width, None
-        while self.capacity < self.total:
+        while self.capacity < self.needed:
             self.capacity *= 2
-        if min(self.starts) < max(self.starts):
+        if self.fixed or min(self.starts) < max(self.starts):
             places = torch.arange(first, len(self.lengths), device=device)
             starts = torch.tensor(self.starts, device=device)
             entries = starts[:, None] + torch.arange(width, device=device)
@@ -110,9 +118,8 @@ class CursorLayer(CacheLayerMixin):
         """Write (rows, kv heads, width, head size) at the cursors; return all that may be seen."""
         if not self.is_initialized:
             self.lazy_initialization(key_states, value_states)
+        self.grow()
         cursors, total = self.cursors, self.cursors.total
-        if self.keys.shape[2] < cursors.capacity:
-            self.keys, self.values = (_grown(x, cursors.capacity) for x in (self.keys, self.values))
         rows = slice(cursors.first, len(cursors.lengths))
         for buffer, new in ((self.keys, key_states), (self.values, value_states)):
             if cursors.index is None:
@@ -121,6 +128,12 @@ class CursorLayer(CacheLayerMixin):
                 places, entries = cursors.index
                 buffer[places, :, entries] = new.transpose(1, 2)
         return self.keys[rows, :, :total], self.values[rows, :, :total]
+
+    def grow(self) -> None:
+        """Have buffers as long as the cursors say."""
+        capacity = self.cursors.capacity
+        if self.keys.shape[2] < capacity:
+            self.keys, self.values = (_grown(x, capacity) for x in (self.keys, self.values))
 
     def move(self, place: int, sources: Sequence[int], target: int) -> None:
         """Copy the entries at `sources` of a place to `target` and behind it."""
@@ -156,6 +169,7 @@ class Session:
 
     tokens: for each place that is taken, the committed ids whose keys and values are cached.
     max_length: positions the model has. capacity: entries of each place to begin with.
+    compiled: forwards are compiled, see `mars_core.compiled`; for models that `can_be_lean`.
     """
 
     def __init__(
@@ -164,15 +178,17 @@ class Session:
         max_length: int,
         rows: int = 1,
         capacity: int = FIRST_CAPACITY,
+        *,
+        compiled: bool = False,
     ) -> None:
         self.model = model
         self.max_length = max_length
         self.rows = rows
         self.tokens: list[list[int]] = []
         self._head = model.get_output_embeddings()
-        self._cursors = Cursors([], rows, capacity)
+        self._cursors = Cursors([], rows, capacity, fixed=compiled)
         self._layers = [CursorLayer(self._cursors) for _ in range(model.config.num_hidden_layers)]
-        self._trunk = trunk_of(model, self._layers)
+        self._trunk = trunk_of(model, self._layers, compiled)
         self._fed: Sequence[Fed] = ()
 
     @property
@@ -196,7 +212,7 @@ class Session:
         self._take_places(first + len(fed))
         device = self.model.device
         self._fed = fed
-        width = max(len(one.ids) for one in fed)
+        width = self._trunk.width(max(len(one.ids) for one in fed))
         self._cursors.aim(first, width, device)
         hidden = self._trunk(
             torch.tensor([padded(one.ids, width) for one in fed], device=device),
@@ -294,6 +310,13 @@ class Session:
                 window = slice(start, start + len(fed.ids))
                 mask[row, 0, : len(fed.ids), window] = fed.visibility.to(device)
         return mask
+
+
+def trunk_of(model: PreTrainedModel, layers: Sequence[CursorLayer], compiled: bool) -> Trunk:
+    """The fastest trunk that does what the model does, on top of these layers."""
+    if not can_be_lean(model):
+        return Whole(model, layers)
+    return Compiled(model, layers) if compiled else Lean(model, layers)
 
 
 def entry_numbers(config: PreTrainedConfig) -> int:

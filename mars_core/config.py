@@ -127,6 +127,7 @@ class LoadConfig:
     mask_token: str | None = None
     models_dir: Path | None = None
     packing: bool = True
+    compiled: bool = False
 
     def __post_init__(self) -> None:
         check_choice("device", self.device, Device)

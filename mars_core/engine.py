@@ -59,10 +59,10 @@ class Engine:
                 mask_token(draft.special)
         self.loaded = loaded
         self._draft, self._draft_mode = draft, draft_mode
-        self._draft_session = Session(draft.model, draft.context_length) if draft else None
+        self._draft_session = draft.session() if draft else None
         self.stopwatch = Stopwatch(clock, synchronizer(loaded.device))
         self._tokens = TokenText(loaded.tokenizer)
-        self._session = Session(loaded.model, loaded.context_length)
+        self._session = loaded.session()
         self._turn = threading.Lock()
         self._warm: set[int] = set()
         self._costs: dict[int, float] = {}
@@ -201,7 +201,7 @@ class Engine:
 def forward_of(loaded: LoadedModel, rows: int, sequences: int = 1) -> Callable[[], object]:
     """A forward of so many rows each, as far as the context goes, to be called again and again."""
     places = range(min(rows, loaded.context_length))
-    session = Session(loaded.model, loaded.context_length, sequences, len(places))
+    session = loaded.session(sequences, len(places))
     fed = Fed([0] * len(places), places, head=places)
     return partial(session.forward, [fed] * sequences)
 

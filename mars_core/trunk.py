@@ -5,6 +5,9 @@ models of the Llama family `Lean` does the arithmetic of transformers' forward o
 modules, in under half as many operations: one mask for all layers, keys and values read where they
 are cached (heads that share them go together instead of being given copies), rotation in three
 operations. Every other model runs through transformers itself (`Whole`).
+
+On a GPU what counts is starting all those operations: `Compiled` is `Lean` as compiled code for a
+few fixed shapes, which torch can replay as CUDA graphs.
 """
 
 from __future__ import annotations
@@ -17,7 +20,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import rms_norm, scaled_dot_product_attention, silu
 from transformers import PreTrainedModel
-from transformers.cache_utils import Cache, CacheLayerMixin
+from transformers.cache_utils import Cache
 from transformers.models.llama.modeling_llama import LlamaModel
 from transformers.models.qwen2.modeling_qwen2 import Qwen2Model
 from transformers.models.qwen3.modeling_qwen3 import Qwen3Model
@@ -28,6 +31,10 @@ LEAN = (LlamaModel, Qwen2Model, Qwen3Model)
 class Trunk(Protocol):
     """A model without its head, on top of a cache."""
 
+    def width(self, needed: int) -> int:
+        """How wide a forward is made that has to be so wide at least."""
+        ...
+
     def __call__(self, ids: Tensor, positions: Tensor, visible: Tensor | None) -> Tensor:
         """Hidden states (rows, width, size) behind the last norm.
 
@@ -37,22 +44,33 @@ class Trunk(Protocol):
         ...
 
 
-def trunk_of(model: PreTrainedModel, layers: Sequence[CacheLayerMixin]) -> Trunk:
-    """The faster trunk that does what the model does. layers: its cache."""
-    decoder = model.get_decoder()
+class Growing(Protocol):
+    """Keys and values of one layer, those of the running forward put behind what is there."""
+
+    def update(self, keys: Tensor, values: Tensor, /) -> tuple[Tensor, Tensor]:
+        """Take in (rows, heads, width, d) each; all that may be seen, (rows, heads, total, d)."""
+        ...
+
+
+def can_be_lean(model: PreTrainedModel) -> bool:
+    """Whether `Lean` does what this model does."""
     config = model.config
-    plain = getattr(config, "hidden_act", None) == "silu" and config._attn_implementation == "sdpa"
-    return Lean(decoder, layers) if type(decoder) in LEAN and plain else Whole(model, layers)
+    usual = getattr(config, "hidden_act", None) == "silu" and config._attn_implementation == "sdpa"
+    return usual and type(model.get_decoder()) in LEAN
 
 
 class Whole:
     """transformers' own forward."""
 
-    def __init__(self, model: PreTrainedModel, layers: Sequence[CacheLayerMixin]) -> None:
+    def __init__(self, model: PreTrainedModel, layers: Sequence[Any]) -> None:
         self._decoder = model.get_decoder()
         self._model = model
         self._cache = Cache(layers=list(layers))
         self._argument = cache_argument(self._decoder)
+
+    def width(self, needed: int) -> int:
+        """See Trunk."""
+        return needed
 
     def __call__(self, ids: Tensor, positions: Tensor, visible: Tensor | None) -> Tensor:
         """See Trunk."""
@@ -76,26 +94,41 @@ class Lean:
     heads of size d, k of them with keys and values of their own, g = h / k that share them.
     """
 
-    def __init__(self, decoder: Any, layers: Sequence[CacheLayerMixin]) -> None:
-        self._decoder = decoder
-        self._layers = list(zip(decoder.layers, layers, strict=True))
+    def __init__(self, model: PreTrainedModel, layers: Sequence[Growing]) -> None:
+        self._decoder: Any = model.get_decoder()
+        self._layers = layers
+
+    def width(self, needed: int) -> int:
+        """See Trunk."""
+        return needed
 
     def __call__(self, ids: Tensor, positions: Tensor, visible: Tensor | None) -> Tensor:
         """See Trunk."""
-        decoder, config = self._decoder, self._decoder.config
-        x = decoder.embed_tokens(ids)
-        cos, sin = decoder.rotary_emb(x, positions)  # (rows, n, d), both halves of d alike
-        cos, sin = cos[:, :, None], signed(sin)[:, :, None]
-        bias = None
-        if visible is not None:
-            group = config.num_attention_heads // config.num_key_value_heads
-            bias = as_bias(visible, x.dtype).repeat(1, 1, group, 1)
-        for layer, cached in self._layers:
-            y = norm(layer.input_layernorm, x)
-            x = x + attended(layer.self_attn, y, cos, sin, bias, cached)
-            y, mlp = norm(layer.post_attention_layernorm, x), layer.mlp
-            x = x + mlp.down_proj(silu(mlp.gate_proj(y)).mul_(mlp.up_proj(y)))
-        return norm(decoder.norm, x)
+        return hidden_states(self._decoder, self._layers, ids, positions, visible)
+
+
+def hidden_states(
+    decoder: Any,
+    layers: Sequence[Growing],
+    ids: Tensor,
+    positions: Tensor,
+    visible: Tensor | None,
+) -> Tensor:
+    """What `Lean` computes; arguments as for Trunk."""
+    config = decoder.config
+    x = decoder.embed_tokens(ids)
+    cos, sin = decoder.rotary_emb(x, positions)  # (rows, n, d), both halves of d alike
+    cos, sin = cos[:, :, None], signed(sin)[:, :, None]
+    bias = None
+    if visible is not None:
+        group = config.num_attention_heads // config.num_key_value_heads
+        bias = as_bias(visible, x.dtype).repeat(1, 1, group, 1)
+    for layer, cached in zip(decoder.layers, layers, strict=True):
+        y = norm(layer.input_layernorm, x)
+        x = x + attended(layer.self_attn, y, cos, sin, bias, cached)
+        y, mlp = norm(layer.post_attention_layernorm, x), layer.mlp
+        x = x + mlp.down_proj(silu(mlp.gate_proj(y)).mul_(mlp.up_proj(y)))
+    return norm(decoder.norm, x)
 
 
 def attended(
@@ -104,7 +137,7 @@ def attended(
     cos: Tensor,
     sin: Tensor,
     bias: Tensor | None,
-    cached: CacheLayerMixin,
+    cached: Growing,
 ) -> Tensor:
     """Self-attention of x (rows, n, size) over what is cached and x itself.
 

@@ -22,9 +22,11 @@ pytestmark = [
 
 
 @pytest.mark.parametrize("mode", ["one", "verified"])
-@pytest.mark.parametrize("kind", ["none", "int8", "nf4"])
-def test_float32_equals_generate(kind, mode):
-    loaded = load("smollm2-135m", device="cuda", dtype="float32", quantize=kind)
+@pytest.mark.parametrize(
+    ("kind", "compiled"), [("none", False), ("int8", False), ("nf4", False), ("none", True)]
+)
+def test_float32_equals_generate(kind, compiled, mode):
+    loaded = load("smollm2-135m", device="cuda", dtype="float32", quantize=kind, compiled=compiled)
     assert (loaded.quantization, loaded.quantization_note) == (kind, None)
     assert describe_device(loaded).startswith("cuda")
     decode = DecodeConfig(mode=mode, max_new_tokens=48, adaptive=False)

@@ -22,6 +22,7 @@ LAYERS = [
     {
         "acceptance",
         "trunk",
+        "compiled",
         "cache",
         "window",
         "drafting",

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from mars_core.cache import CursorLayer, Cursors, Session
-from mars_core.trunk import Lean, Whole, trunk_of
+from mars_core.cache import Session
+from mars_core.trunk import Lean, Whole
 from mars_core.window import Window
 from tests.tiny import tiny_llama, tiny_qwen2, tiny_qwen3
 
@@ -38,7 +38,7 @@ def both(model, prompts, windows):
     found = []
     for kind in (Whole, Lean):
         session = Session(model, 256, len(prompts))
-        session._trunk = kind(model if kind is Whole else model.get_decoder(), session._layers)
+        session._trunk = kind(model, session._layers)
         session.prefill(prompts)
         fed = [
             Window(w.pending, w.drafts, w.groups, len(prompt), w.mask_id).fed()
@@ -84,17 +84,13 @@ def test_positions_that_are_scaled():
     assert not torch.allclose(lean[0], plain[0])
 
 
-def layers_of(model):
-    return [CursorLayer(Cursors([], 1, 8)) for _ in range(model.config.num_hidden_layers)]
-
-
 def test_which_one_runs():
     for kind in MODELS.values():
         model = kind()
-        assert isinstance(trunk_of(model, layers_of(model)), Lean)
+        assert type(Session(model, 256)._trunk) is Lean
     eager = tiny_llama()
     eager.set_attn_implementation("eager")
     gelu = tiny_llama()
     gelu.config.hidden_act = "gelu"
     for model in (eager, gelu):
-        assert isinstance(trunk_of(model, layers_of(model)), Whole)
+        assert type(Session(model, 256)._trunk) is Whole

@@ -77,6 +77,11 @@ def add_model_arguments(parser: argparse.ArgumentParser, *, quantize: bool = Tru
         action="store_false",
         help="plain linear layers also where packed ones are faster",
     )
+    parser.add_argument(
+        "--compiled",
+        action="store_true",
+        help="for GPUs: forwards of a few fixed shapes, compiled first (a minute or so for each)",
+    )
     if not quantize:
         parser.set_defaults(quantize="none")
         return

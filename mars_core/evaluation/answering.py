@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
 from mars_core.answers import Answer, answer_batch, answer_with, encode_all, longest_first
-from mars_core.cache import Session
 from mars_core.chat import ChatTurn
 from mars_core.config import DecodeConfig
 from mars_core.models.load import LoadedModel
@@ -44,7 +43,7 @@ def one_by_one(loaded: LoadedModel, config: DecodeConfig) -> Answerer:
     config = replace(config, alternatives=0)
 
     def answer(conversations: Sequence[Conversation]) -> Iterator[tuple[int, Answer]]:
-        session = Session(loaded.model, loaded.context_length)
+        session = loaded.session()
         for index, prompt in enumerate(encode_all(loaded, conversations)):
             yield index, answer_with(loaded, session, prompt, config)
 

@@ -14,7 +14,7 @@ from typing import TypeVar
 
 import torch
 
-from mars_core.cache import Fed, Session
+from mars_core.cache import Fed
 from mars_core.errors import MarsError
 from mars_core.evaluation.measure import Timing, summary
 from mars_core.models.hardware import synchronizer
@@ -78,7 +78,7 @@ def forwards_by_rows(loaded: LoadedModel, repeats: int) -> list[ForwardCost]:
             f"{loaded.name} has a context of {loaded.context_length} tokens, and forwards are "
             f"measured after {CACHED_TOKENS}: leave them out with --sections prompts"
         )
-    session = Session(loaded.model, loaded.context_length)
+    session = loaded.session()
     session.prefill([[i % 100 for i in range(CACHED_TOKENS)]])
 
     def forward(rows: int) -> None:

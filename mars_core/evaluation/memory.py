@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import cast
 
-from mars_core.cache import Fed, Session
+from mars_core.cache import Fed
 from mars_core.config import Device, DtypeName
 from mars_core.errors import MarsError
 from mars_core.models.hardware import choose_device
@@ -84,6 +84,6 @@ def once(task: Task) -> Measured:
 def fill(loaded: LoadedModel, rows: int, tokens: int) -> None:
     """Decode as far as memory is concerned: prompts, then a forward of a window behind each."""
     held = tokens - WINDOW
-    session = Session(loaded.model, loaded.context_length, rows, tokens)
+    session = loaded.session(rows, tokens)
     session.prefill([[0] * held] * rows)
     session.forward([Fed([0] * WINDOW, range(held, tokens), head=range(WINDOW))] * rows)

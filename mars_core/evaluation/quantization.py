@@ -99,7 +99,7 @@ def answered(
     loaded: LoadedModel, questions: Sequence[Question], config: QuantizationConfig
 ) -> Iterator[tuple[Run, Run]]:
     """Each prompt with one token per forward, and with masks."""
-    session = Session(loaded.model, loaded.context_length)
+    session = loaded.session()
     watch = Stopwatch(synchronize=synchronizer(loaded.device))
     for prompt in encode_all(loaded, [question.messages for question in questions]):
         one, tau = (

@@ -14,7 +14,8 @@ from transformers import (
     PreTrainedTokenizerFast,
 )
 
-from mars_core.cache import entry_bytes
+from mars_core.cache import FIRST_CAPACITY, Fed, Session, entry_bytes
+from mars_core.compiled import WIDTHS, rounded
 from mars_core.config import Device, DtypeName, LoadConfig, Quantization, SpecialTokens
 from mars_core.errors import MarsError
 from mars_core.models import adapter as adapters
@@ -29,6 +30,9 @@ from mars_core.models.quantization import in_words, possible, settings
 from mars_core.models.sizes import Sizes
 from mars_core.models.weights import quantised, read_weights, stored_weights
 from mars_core.models.words import folder_at, one_line
+from mars_core.trunk import can_be_lean
+
+GRAPH_RUNS = 3  # torch compiles in the first, warms up, and records a graph
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +44,7 @@ class LoadedModel:
     mask_token: the [MASK] token as text. trained: an adapter or checkpoint declares MARS training;
     block_size: the B of that training, if declared. context_length: positions, in tokens.
     dtype_reason: why this number format. packed: linear layers are `packing.PackedLinear`.
+    compiled: its sessions compile their forwards.
     quantization: of the linear layers' weights; quantization_note: why it is not what was asked
     for, or None. parameters: how many numbers, tied ones once; weight_bytes: what they take.
     """
@@ -58,12 +63,22 @@ class LoadedModel:
     dtype: torch.dtype
     dtype_reason: str
     packed: bool
+    compiled: bool
     quantization: Quantization
     quantization_note: str | None
     device: torch.device
     parameters: int
     weight_bytes: int
     licence: str | None
+
+    def session(self, rows: int = 1, tokens: int = FIRST_CAPACITY) -> Session:
+        """A new one, with places for `rows` sequences of so many tokens to begin with."""
+        capacity = self.capacity(tokens)
+        return Session(self.model, self.context_length, rows, capacity, compiled=self.compiled)
+
+    def capacity(self, tokens: int) -> int:
+        """Entries that a place is given which has to hold so many."""
+        return rounded(tokens) if self.compiled else tokens
 
     @property
     def entry_bytes(self) -> int:
@@ -102,6 +117,7 @@ def load(
     mask_token: str | None = None,
     models_dir: Path | None = None,
     packing: bool = True,
+    compiled: bool = False,
     progress: Progress = silent,
 ) -> LoadedModel:
     """Load a catalogue name, a local folder or a hub id (`org/name`).
@@ -114,10 +130,11 @@ def load(
     models_dir: where fetched models live, see `fetch.models_dir`.
     packing: linear layers may be packed where that is faster; False for weights that are to be
     trained, saved or compared with plain ones.
+    compiled: forwards are compiled for fixed shapes (`mars_core.compiled`); weights stay plain.
     Remote code is never run and pickled weights are never read. Raises MarsError.
     """
     where = choose_device(device)
-    how = choose_arithmetic(dtype, where, allow_packing=packing)
+    how = choose_arithmetic(dtype, where, allow_packing=packing and not compiled)
     kind, note = possible(quantize, where, how.dtype)
     found = resolve(name, models_dir, progress)
     wanted = adapters.chosen(name, adapter)
@@ -137,11 +154,16 @@ def load(
     eos = special.eos_ids(model, tokenizer)
     special.check_mask(mask_id, embedding_rows(model), eos)
     model.eval().requires_grad_(False)
+    if compiled and not can_be_lean(model):
+        raise MarsError(
+            f"{found.name} cannot be compiled, only Llama-, Qwen2- and Qwen3-shaped models can: "
+            "leave out --compiled"
+        )
     packed = how.packed and kind == "none"
     if packed:
         pack_linears(model)
     give_back()
-    return LoadedModel(
+    loaded = LoadedModel(
         model=model,
         tokenizer=tokenizer,
         name=found.name,
@@ -156,6 +178,7 @@ def load(
         dtype=how.dtype,
         dtype_reason=how.reason,
         packed=packed,
+        compiled=compiled,
         quantization=kind,
         quantization_note=note,
         device=where,
@@ -163,6 +186,19 @@ def load(
         weight_bytes=weight_bytes(model),
         licence=found.record.get("licence"),
     )
+    if compiled:
+        compile_forwards(loaded, progress)
+    return loaded
+
+
+def compile_forwards(loaded: LoadedModel, progress: Progress) -> None:
+    """Run every shape of one sequence, so that none is compiled while somebody waits for text."""
+    session = loaded.session()
+    session.prefill([[0]])
+    for done, width in enumerate(WIDTHS):
+        progress("compile", done, len(WIDTHS))
+        for _ in range(GRAPH_RUNS):
+            session.forward([Fed([0] * width, range(1, 1 + width))])
 
 
 def resolve(name: str, models_dir: Path | None, progress: Progress) -> Found:

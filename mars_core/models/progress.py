@@ -10,7 +10,7 @@ from typing import Any, Literal, Protocol
 
 from tqdm import tqdm
 
-Stage = Literal["wait", "download", "check", "unpack", "convert", "load"]
+Stage = Literal["wait", "download", "check", "unpack", "convert", "load", "compile"]
 
 WORDS: dict[str, str] = {
     "wait": "waiting for another process that fetches this model",
@@ -19,6 +19,7 @@ WORDS: dict[str, str] = {
     "unpack": "unpacking",
     "convert": "converting (once)",
     "load": "loading",
+    "compile": "compiling",
 }
 LOOK_SECONDS = 0.25
 BYTE_STAGES = frozenset({"download", "check", "unpack"})
