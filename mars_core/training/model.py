@@ -21,6 +21,7 @@ from transformers import PreTrainedModel
 from mars_core.errors import MarsError
 from mars_core.models import fetch
 from mars_core.models.adapter import WEIGHTS, find_adapter
+from mars_core.models.hardware import dtype_name
 from mars_core.models.load import LoadedModel
 from mars_core.models.progress import silent
 from mars_core.training.checkpoint import damaged, write_json
@@ -374,7 +375,7 @@ def save_weights(
         if masked:
             changes = {"mask_token_id": dual.mask_id, "mars_block_size": size}
         if export:
-            changes["dtype"] = str(EXPORT_DTYPE).removeprefix("torch.")
+            changes["dtype"] = dtype_name(EXPORT_DTYPE)
         path = folder / "config.json"
         write_json(path, {**json.loads(path.read_text(encoding="utf-8")), **changes})
         record = {**declared, "licence": loaded.licence}

@@ -29,9 +29,8 @@ from mars_core.evaluation.decoding import (
 )
 from mars_core.evaluation.settings import DecodingConfig
 from mars_core.events import Committed, Done, Slot, Step
-from mars_core.models.load import load
 from tests.tiny import tiny_checkpoint, tiny_llama
-from tests.training.runs import PLAIN, Ticks
+from tests.training.runs import Ticks
 
 
 def given(text="fine", tokens=8, forwards=8, guessed=0, agreed=0, right=None, looping=False):
@@ -90,17 +89,6 @@ def test_verified_is_a_row_that_loses_nothing(loaded):
     shown = table(result)
     assert "verified: at most 3 drafts, grouped" in shown
     assert "facts        verif." in shown
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    model = tiny_llama(seed=5, sharpen=6)
-    return str(tiny_checkpoint(tmp_path_factory.mktemp("decoding") / "tiny", model, mask=True))
-
-
-@pytest.fixture(scope="module")
-def loaded(folder):
-    return load(folder, **PLAIN)
 
 
 @pytest.mark.parametrize("tau", [1.0, 0.5, 0.0])

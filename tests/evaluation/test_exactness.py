@@ -13,22 +13,9 @@ from mars_core.errors import MarsError
 from mars_core.evaluation import exactness
 from mars_core.evaluation.decoding import questions
 from mars_core.evaluation.exactness import ExactnessConfig, compared_with_generate, measure, table
-from mars_core.models.load import load
-from tests.tiny import tiny_checkpoint, tiny_llama
-from tests.training.runs import PLAIN, Ticks
+from tests.training.runs import Ticks
 
 VERIFIED = DecodeConfig(mode="verified", drafts=3, max_new_tokens=20)
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    model = tiny_llama(seed=5, sharpen=6)
-    return str(tiny_checkpoint(tmp_path_factory.mktemp("exact") / "tiny", model, mask=True))
-
-
-@pytest.fixture(scope="module")
-def loaded(folder):
-    return load(folder, **PLAIN)
 
 
 def test_verified_differs_nowhere(loaded):
