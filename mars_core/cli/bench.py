@@ -20,7 +20,7 @@ from mars_core.cli.arguments import (
     settings_from,
     threaded_engine,
 )
-from mars_core.cli.evaluate import report_count, show
+from mars_core.cli.evaluate import Count, show
 from mars_core.config import Strategy
 from mars_core.evaluation.settings import BenchConfig, Section, SetName
 
@@ -94,7 +94,7 @@ def run_bench(args: argparse.Namespace) -> int:
 
     if draft is not None:
         check_same_tokens(loaded, draft)
-    show(args, bench(loaded, config, draft, report_count), table)
+    show(args, bench(loaded, config, draft, Count("rounds")), table)
     return 0
 
 

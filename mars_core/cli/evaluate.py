@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+import time
 from collections.abc import Callable
 from dataclasses import asdict, replace
 from functools import partial
@@ -27,6 +28,8 @@ from mars_core.evaluation.settings import DecodingConfig, QuantizationConfig, Se
 
 if TYPE_CHECKING:
     from mars_core.models.load import LoadedModel
+
+SECONDS_BETWEEN_LINES = 30
 
 
 def add_commands(commands: Commands) -> None:
@@ -145,7 +148,7 @@ def run_decoding(args: argparse.Namespace) -> int:
 
     config = settings_from(args, DecodingConfig)
     shares.join()
-    result = measure(load_model(args), config, report_count)
+    result = measure(load_model(args), config, Count())
     if shares.is_first():
         show(args, result, table)
     return 0
@@ -157,7 +160,7 @@ def run_arithmetic(args: argparse.Namespace) -> int:
 
     decode = config_from(args)
     config = ArithmeticConfig(args.kind, args.n, args.seed, args.batch_size, decode)
-    result = measure(load_model(args), config, report_count)
+    result = measure(load_model(args), config, Count())
     show(args, result, table)
     return 0
 
@@ -170,7 +173,7 @@ def run_exactness(args: argparse.Namespace) -> int:
     prompts = (args.limit, args.minutes, args.batch_size)
     config = ExactnessConfig(tuple(args.sets), config_from(args), *prompts)
     shares.join()
-    result = measure(load_model(args), config, report_count)
+    result = measure(load_model(args), config, Count())
     if shares.is_first():
         show(args, result, table)
     return 0
@@ -185,7 +188,7 @@ def run_perplexity(args: argparse.Namespace) -> int:
         partial(load_model, argparse.Namespace(**{**given, "adapter": adapter or "none"}))
         for adapter in dict.fromkeys((None, chosen_adapter(args)))
     ]
-    show(args, measure(models, args.file, args.limit, report_count), table)
+    show(args, measure(models, args.file, args.limit, Count()), table)
     return 0
 
 
@@ -200,15 +203,24 @@ def run_quantization(args: argparse.Namespace) -> int:
     def load(dtype: str, quantize: Quantization) -> LoadedModel:
         return load_shown(replace(base, dtype=cast(DtypeName, dtype), quantize=quantize))
 
-    show(args, measure(load, formats(args.dtype), config, report_count), table)
+    show(args, measure(load, formats(args.dtype), config, Count()), table)
     return 0
 
 
-def report_count(done: int, total: int | None = None) -> None:
-    """How many prompts are done, on a terminal."""
-    if sys.stderr.isatty():
-        shown = f"{done} prompts" if total is None else f"{done} of {total}"
-        print(f"\r{shown}", end="", file=sys.stderr, flush=True)
+class Count:
+    """Says how much is done: on a terminal in place, elsewhere a line every half minute."""
+
+    def __init__(self, what: str = "prompts") -> None:
+        self._what = what
+        self._told = time.monotonic()
+
+    def __call__(self, done: int, total: int | None = None) -> None:
+        shown = f"{done} {self._what}" if total is None else f"{done} of {total} {self._what}"
+        if sys.stderr.isatty():
+            print(f"\r{shown}", end="", file=sys.stderr, flush=True)
+        elif time.monotonic() - self._told > SECONDS_BETWEEN_LINES:
+            self._told = time.monotonic()
+            print(shown, file=sys.stderr, flush=True)
 
 
 def show(args: argparse.Namespace, result: Any, table: Callable[[Any], str]) -> None:

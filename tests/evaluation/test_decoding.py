@@ -14,6 +14,7 @@ import pytest
 from mars_core import cli
 from mars_core.cache import Session
 from mars_core.chat import encode_chat
+from mars_core.cli.evaluate import Count
 from mars_core.config import DecodeConfig
 from mars_core.decode import decode
 from mars_core.errors import MarsError
@@ -176,6 +177,15 @@ def test_the_command(folder, capsys):
     assert len(json.loads(capsys.readouterr().out)["answers"]) == 2
     assert cli.main([*command.split(), "--limit", "0", *model]) == 2
     assert "limit" in capsys.readouterr().err
+
+
+def test_without_a_terminal_the_count_is_told_now_and_then(capsys, monkeypatch):
+    monkeypatch.setattr("mars_core.cli.evaluate.SECONDS_BETWEEN_LINES", 3)
+    monkeypatch.setattr("mars_core.cli.evaluate.time.monotonic", Ticks())
+    count = Count()
+    for done in range(1, 9):
+        count(done)
+    assert capsys.readouterr().err == "4 prompts\n8 prompts\n"
 
 
 @pytest.mark.parametrize(
