@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from shutil import which
+
 import pytest
 import torch
 
@@ -99,6 +101,7 @@ def test_a_buffer_that_grows(plain, fixed):
     assert session.capacity == 128
 
 
+@pytest.mark.skipif(not which("g++"), reason="torch compiles for CPUs with g++")
 def test_with_torch_s_own_compiler(folder, plain, monkeypatch):
     """One shape for real: it takes half a minute. The norms' float32 is rounded otherwise there."""
     monkeypatch.setattr(compiled, "_compiled", COMPILED)
