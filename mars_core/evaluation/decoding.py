@@ -159,9 +159,21 @@ def after(minutes: float | None, clock: Callable[[], float]) -> Callable[[], boo
 def watched(loaded: LoadedModel, together: Sequence[Question], config: DecodeConfig) -> list[Given]:
     """Decode the prompts of all these questions at once, and watch their masks."""
     prompts = encode_all(loaded, [question.messages for question in together])
+    return [
+        as_given(loaded, question, config, len(prompt), *row)
+        for question, prompt, row in zip(
+            together, prompts, decoded(loaded, prompts, config), strict=True
+        )
+    ]
+
+
+def decoded(
+    loaded: LoadedModel, prompts: Sequence[Sequence[int]], config: DecodeConfig
+) -> list[tuple[list[Step], Done]]:
+    """The forwards of each prompt, all of them decoded at once, and how it ended."""
     requests = [Request(prompt, config) for prompt in prompts]
     session = batch_session(loaded, requests, len(requests))
-    steps: list[list[Step]] = [[] for _ in together]
+    steps: list[list[Step]] = [[] for _ in prompts]
     ends: dict[int, Done] = {}
     for event in decode_batch(session, requests, loaded.special):
         match event:
@@ -169,10 +181,7 @@ def watched(loaded: LoadedModel, together: Sequence[Question], config: DecodeCon
                 steps[event.row].append(event)
             case Done():
                 ends[event.row] = event
-    return [
-        as_given(loaded, question, config, len(prompt), steps[row], ends[row])
-        for row, (question, prompt) in enumerate(zip(together, prompts, strict=True))
-    ]
+    return [(row, ends[number]) for number, row in enumerate(steps)]
 
 
 def as_given(

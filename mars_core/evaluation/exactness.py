@@ -17,17 +17,13 @@ import torch
 from mars_core.about import conditions
 from mars_core.answers import encode_all
 from mars_core.baselines import generate_batch
-from mars_core.batch import batch_session
 from mars_core.cache import common_prefix
 from mars_core.config import DecodeConfig, check_range
-from mars_core.decode import decode_batch
 from mars_core.errors import MarsError
-from mars_core.evaluation.decoding import Question, after, asked, in_batches
+from mars_core.evaluation.decoding import Question, after, asked, decoded, in_batches
 from mars_core.evaluation.settings import SetName, check_prompts
 from mars_core.evaluation.shares import shared_out
-from mars_core.events import Step
 from mars_core.models.load import LoadedModel
-from mars_core.row import Request
 
 NEAR_TIE = 1e-4  # of logits, as far apart as float32 may round them
 
@@ -172,13 +168,10 @@ def _said(
     loaded: LoadedModel, prompts: Sequence[Sequence[int]], config: DecodeConfig
 ) -> list[Said]:
     """What we say behind each prompt."""
-    requests = [Request(prompt, config) for prompt in prompts]
-    session = batch_session(loaded, requests, len(requests))
-    steps: list[list[Step]] = [[] for _ in prompts]
-    for event in decode_batch(session, requests, loaded.special):
-        if isinstance(event, Step):
-            steps[event.row].append(event)
-    return [([token.token for step in row for token in step.tokens], len(row)) for row in steps]
+    return [
+        ([token.token for step in steps for token in step.tokens], len(steps))
+        for steps, _ in decoded(loaded, prompts, config)
+    ]
 
 
 @torch.inference_mode()
