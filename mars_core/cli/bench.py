@@ -37,9 +37,11 @@ def add_commands(commands: Commands) -> None:
     bench.set_defaults(run=run_bench)
 
     report = commands.add_parser(
-        "report", help="write a README's tables and figures of results", allow_abbrev=False
+        "report", help="write tables and figures of results into documents", allow_abbrev=False
     )
-    report.add_argument("readme", type=Path, nargs="?", default=Path("README.md"))
+    report.add_argument(
+        "documents", type=Path, nargs="*", default=[Path("README.md")], help="(README.md)"
+    )
     report.add_argument("--check", action="store_true", help="write nothing; 1 if it would differ")
     report.set_defaults(run=run_report)
 
@@ -99,11 +101,12 @@ def run_bench(args: argparse.Namespace) -> int:
 
 
 def run_report(args: argparse.Namespace) -> int:
-    """Write what the results say into the README and beside them, or look whether it stands."""
+    """Write what the results say into the documents and figures, or look whether it stands."""
     from mars_core.evaluation.report import written
 
     differs = False
-    for path, text in written(args.readme).items():
+    texts = {path: text for one in args.documents for path, text in written(one).items()}
+    for path, text in texts.items():
         if path.is_file() and path.read_text(encoding="utf-8") == text:
             continue
         differs = True

@@ -144,7 +144,8 @@ def add_quantization(kinds: Commands) -> None:
 def run_decoding(args: argparse.Namespace) -> int:
     """Answer the prompts and print a table, or JSON."""
     from mars_core.evaluation import shares
-    from mars_core.evaluation.decoding import measure, table
+    from mars_core.evaluation.decoding import measure
+    from mars_core.evaluation.decoding_table import table
 
     config = settings_from(args, DecodingConfig)
     shares.join()

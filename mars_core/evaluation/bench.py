@@ -16,11 +16,8 @@ from operator import add
 from statistics import fmean
 from typing import Any
 
-from pydantic import TypeAdapter, ValidationError
-
 from mars_core.about import conditions
 from mars_core.chat import ChatTurn
-from mars_core.errors import MarsError
 from mars_core.evaluation.decoding import questions
 from mars_core.evaluation.forwards import CACHED_TOKENS, Floor, ForwardCost, floor, forwards_by_rows
 from mars_core.evaluation.measure import Timing, spread, summary
@@ -191,16 +188,6 @@ def rows_of(
         )
         for way, outcome in rounds[0].items()
     ]
-
-
-def read_result(text: str) -> BenchResult:
-    """What `mars bench --json` printed. Raises MarsError for anything else."""
-    try:
-        return TypeAdapter(BenchResult).validate_json(text)
-    except ValidationError as error:
-        first = error.errors()[0]
-        place = ".".join(map(str, first["loc"]))
-        raise MarsError(f"not what `mars bench --json` prints: {place}: {first['msg']}") from None
 
 
 def table(result: BenchResult) -> str:

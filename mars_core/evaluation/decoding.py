@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from itertools import chain, islice, zip_longest
 from typing import Any
@@ -22,7 +22,7 @@ from mars_core.chat import ChatTurn, Turn
 from mars_core.config import DecodeConfig
 from mars_core.decode import decode_batch
 from mars_core.evaluation.arithmetic import Kind, benchmark_problems
-from mars_core.evaluation.bootstrap import Interval, mean_interval, ratio_interval, spread
+from mars_core.evaluation.bootstrap import Interval, mean_interval, ratio_interval
 from mars_core.evaluation.prompts import load_prompts
 from mars_core.evaluation.settings import PROBLEMS, DecodingConfig, SetName
 from mars_core.evaluation.shares import shared_out
@@ -282,47 +282,3 @@ def _as_json(
         "prompt": question.messages[-1].content,
         "answers": [{"tau": tau, **asdict(one)} for tau, one in zip(taus, given, strict=True)],
     }
-
-
-def table(result: DecodingResult) -> str:
-    """The result for a terminal, its conditions first."""
-    about = result.about
-    model = about["model"]
-    trained = f"adapter {model['adapter']}" if model["adapter"] else model["weights"]
-    lines = [
-        f"{model['name']} ({trained}), {about['dtype']}, {about['device']}",
-        f"greedy, {about['slots']} slots, at most {about['settings']['max_new_tokens']} tokens; "
-        "95 % intervals by bootstrap over prompts",
-        "tau 1 is AR; looping answers count in n, right and looping only",
-        *_about_drafts(about["settings"]),
-        "",
-        f"{'':12} tau       n  tokens per forward  agreement %        right %  - AR"
-        "                  same %  looping %",
-        *(line(row) for row in result.rows),
-    ]
-    for row in result.rows:
-        if row.masks:
-            shown = ", ".join(f"{100 * share:.0f}" for share in row.masks)
-            lines.append(f"{row.set}: masks that guess AR's continuation: {shown} %")
-    return "\n".join(lines)
-
-
-def _about_drafts(settings: Mapping[str, Any]) -> list[str]:
-    if not settings["verified"]:
-        return []
-    return [f"verified: at most {settings['drafts']} drafts, {settings['layout']}"]
-
-
-def line(row: Row) -> str:
-    """One row of the table."""
-    way = "verif." if row.tau is None else row.tau
-    cells = [
-        f"{row.set:12} {way:<7}{row.n:4}",
-        f"{spread(row.tokens_per_forward, 1, 2):18}",
-        f"{spread(row.agreement, 100, 1):18}",
-        f"{'' if row.right is None else format(100 * row.right.value, '.1f'):>7}",
-        f"{spread(row.gain, 100, 1):18}",
-        f"{'' if row.same is None else format(100 * row.same, '.0f'):>8}",
-        f"{100 * row.looping:9.0f}",
-    ]
-    return "  ".join(cells)

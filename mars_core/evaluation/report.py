@@ -1,21 +1,29 @@
-"""`mars report`: a README's tables and figures, written from the results that they show.
+"""`mars report`: the tables and figures of a README or card, written from the results they show.
 
 A table stands between `<!-- bench: FILE -->` and `<!-- end -->`, where FILE is what `mars bench
---json` printed, beside the README or below it. Every such result with rows has a figure of the same
-name, `.svg`.
+--json` printed, by its path from the document. Every such result with rows has a figure of the same
+name, `.svg`. `<!-- decoding: FILE FILE ... -->` is one table of what `mars evaluate decoding`
+printed so.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
+from typing import Any, Generic, TypeVar
 from xml.sax.saxutils import escape
 
 from mars_core.errors import MarsError
-from mars_core.evaluation.bench import BenchResult, BenchRow, read_result, table
+from mars_core.evaluation import bench, decoding_table
+from mars_core.evaluation.bench import BenchResult, BenchRow
+from mars_core.evaluation.decoding import DecodingResult
+from mars_core.evaluation.results import read_result
 
-BLOCK = re.compile(r"(<!-- bench: (\S+) -->\n).*?(<!-- end -->)", re.DOTALL)
+R = TypeVar("R")
+BLOCK = re.compile(r"(<!-- (bench|decoding): (.+?) -->\n).*?(<!-- end -->)", re.DOTALL)
 
 # a bar for each way: name, bar, numbers; lengths in pixels
 LEFT, BAR, RIGHT, LINE, HEAD = 170, 380, 150, 22, 46
@@ -30,36 +38,55 @@ text { fill: #24292f; } .quiet { fill: #57606a; } .bar { fill: #0072b2; } .less 
 """
 
 
-def written(readme: Path) -> dict[Path, str]:
-    """What README and figures have to be, by path.
+@dataclass(frozen=True, slots=True)
+class Kind(Generic[R]):
+    """A command whose results are shown: what it prints, and how that looks."""
+
+    result: type[R]
+    command: str
+    shown: Callable[[Sequence[R]], str]
+
+    def read(self, paths: Sequence[Path]) -> list[R]:
+        return [read_result(path, self.result, f"{self.command} --json") for path in paths]
+
+
+KINDS: dict[str, Kind[Any]] = {
+    "bench": Kind(BenchResult, "mars bench", lambda found: fenced(map(bench.table, found))),
+    "decoding": Kind(DecodingResult, "mars evaluate decoding", decoding_table.markdown),
+}
+
+
+def written(document: Path) -> dict[Path, str]:
+    """What a document and its figures have to be, by path.
 
     Raises MarsError for a result that is not one, and where none is shown.
     """
-    text = readme.read_text(encoding="utf-8")
-    results = {name: _read(readme.parent / name) for _, name, _ in BLOCK.findall(text)}
-    if not results:
-        raise MarsError(
-            f"{readme} shows no result: put <!-- bench: FILE --> and <!-- end --> in it"
-        )
+    try:
+        text = document.read_text(encoding="utf-8")
+    except OSError as error:
+        raise MarsError(f"{document} cannot be read: {error.strerror}") from None
+    figures: dict[Path, str] = {}
 
     def block(found: re.Match[str]) -> str:
-        return f"{found[1]}```\n{table(results[found[2]])}\n```\n{found[3]}"
+        start, kind, names, end = found.groups()
+        paths = [document.parent / name for name in names.split()]
+        results = KINDS[kind].read(paths)
+        for path, result in zip(paths, results, strict=True):
+            if isinstance(result, BenchResult) and result.rows:
+                figures[path.with_suffix(".svg")] = figure(result)
+        return f"{start}{KINDS[kind].shown(results)}\n{end}"
 
-    figures = {
-        (readme.parent / name).with_suffix(".svg"): figure(result)
-        for name, result in results.items()
-        if result.rows
-    }
-    return {readme: BLOCK.sub(block, text), **figures}
+    shown, count = BLOCK.subn(block, text)
+    if not count:
+        raise MarsError(
+            f"{document} shows no result: put <!-- bench: FILE --> and <!-- end --> in it"
+        )
+    return {document: shown, **figures}
 
 
-def _read(path: Path) -> BenchResult:
-    try:
-        return read_result(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise MarsError(f"{path} cannot be read: {error.strerror}") from None
-    except MarsError as error:
-        raise MarsError(f"{path} is {error}") from None
+def fenced(tables: Iterable[str]) -> str:
+    """Text as it is, in Markdown."""
+    return "\n".join(["```", *tables, "```"])
 
 
 def figure(result: BenchResult) -> str:

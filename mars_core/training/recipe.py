@@ -219,7 +219,8 @@ class Attempt:
         if self.purse.done("look"):
             return
 
-        from mars_core.evaluation.decoding import measure, table
+        from mars_core.evaluation.decoding import measure
+        from mars_core.evaluation.decoding_table import table
         from mars_core.models.load import load
 
         full = self.settings.method == "full"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import os
 import subprocess
@@ -19,15 +20,17 @@ from mars_core.config import DecodeConfig
 from mars_core.decode import decode
 from mars_core.errors import MarsError
 from mars_core.evaluation.decoding import (
+    DecodingResult,
     Given,
     Question,
     mask_guesses,
     measure,
     questions,
     row_of,
-    table,
     watched,
 )
+from mars_core.evaluation.decoding_table import markdown, table
+from mars_core.evaluation.results import read_result
 from mars_core.evaluation.settings import DecodingConfig
 from mars_core.events import Committed, Done, Slot, Step
 from tests.tiny import tiny_checkpoint, tiny_llama
@@ -90,6 +93,32 @@ def test_verified_is_a_row_that_loses_nothing(loaded):
     shown = table(result)
     assert "verified: at most 3 drafts, grouped" in shown
     assert "facts        verif." in shown
+    _, _, one, half, last, *_ = [
+        [cell.strip() for cell in line.split("|")[1:-1]] for line in markdown([result]).splitlines()
+    ]
+    assert [line[1] for line in (one, half, last)] == ["1", "0.5", "verified"]
+    assert one[2:6] == ["3", "1.00 [1.00, 1.00]", "", f"{100 * result.rows[0].right.value:.1f}"]
+    assert one[6:8] == ["", ""]  # of AR against itself
+    assert last[4] == ""  # AR says every token
+    assert last[7] in ("", "100")
+
+
+def test_a_printed_result_is_read_again(tmp_path):
+    row = row_of("facts", 0.9, [(given(right=True), given(guessed=4, agreed=3, right=True))] * 2)
+    result = DecodingResult({"settings": {}}, [row], [{"set": "facts"}])
+    data = json.dumps(asdict(result)).encode()
+    path = tmp_path / "x.json"
+    path.write_bytes(data)
+    packed = tmp_path / "x.json.gz"
+    packed.write_bytes(gzip.compress(data))
+    for one in (path, packed):
+        assert read_result(one, DecodingResult, "mars evaluate decoding --json") == result
+    packed.write_bytes(gzip.compress(data)[:40])
+    with pytest.raises(MarsError, match=r"x\.json\.gz cannot be read: it is no gzip file, or cut"):
+        read_result(packed, DecodingResult, "mars evaluate decoding --json")
+    path.write_text('{"about": {}, "rows": [{"set": 1}], "answers": []}')
+    with pytest.raises(MarsError, match=r"x\.json is not what `mars evaluate decoding --json` pri"):
+        read_result(path, DecodingResult, "mars evaluate decoding --json")
 
 
 @pytest.mark.parametrize("tau", [1.0, 0.5, 0.0])

@@ -98,6 +98,40 @@ def test_what_cannot_be_shown_is_one_line(readme, capsys):
     readme.write_text("nothing here")
     with pytest.raises(MarsError, match="shows no result"):
         written(readme)
+    assert cli.main(["report", str(readme.parent / "none.md")]) == 2
+    assert "none.md cannot be read: No such file" in capsys.readouterr().err
+
+
+def test_a_card_shows_several_results_of_decoding_in_one_table(tmp_path):
+    share = {"value": 0.5, "low": 0.25, "high": 0.75}
+    row = {
+        "set": "facts",
+        "tau": 0.9,
+        "n": 40,
+        "looping": 0.0,
+        "ar_looping": 0.0,
+        "tokens_per_forward": {"value": 1.5, "low": 1.4, "high": 1.6},
+        "agreement": share,
+        "same": 0.9,
+        "masks": [],
+        "right": share,
+        "gain": {"value": 0.0, "low": 0.0, "high": 0.0},
+    }
+    for name in ("facts", "everyday"):
+        rows = [row | {"set": name}, row | {"set": name, "tau": 1.0, "masks": [0.51, 0.3]}]
+        result = {"about": {}, "rows": rows, "answers": []}
+        (tmp_path / f"{name}.json").write_text(json.dumps(result))
+    card = tmp_path / "card.md"
+    card.write_text("<!-- decoding: facts.json everyday.json -->\n<!-- end -->\n")
+    (path, text), *more = written(card).items()
+    assert (path, more) == (card, [])
+    lines = text.splitlines()
+    assert [line.split(" | ")[:2] for line in lines if line.startswith("| facts")] == [
+        ["| facts", "0.9"],
+        ["| facts", "1"],
+    ]
+    assert "1.50 [1.40, 1.60] | 50.0 [25.0, 75.0] | 50.0 | 0.0 [0.0, 0.0] | 90 | 0 |" in lines[3]
+    assert lines[-2] == "everyday: masks that guess AR's continuation: 51, 30 %"
 
 
 def test_the_projects_own_has_not_drifted():
