@@ -63,19 +63,30 @@ def answer_with(
 
 def answers_of(loaded: LoadedModel, events: Iterable[Event], rows: int) -> list[Answer]:
     """The answers of all rows from the events of a decode loop."""
-    tokens: list[list[int]] = [[] for _ in range(rows)]
+    return [answer_of_row(loaded, *row) for row in by_row(events, rows)]
+
+
+def by_row(events: Iterable[Event], rows: int) -> list[tuple[list[Step], Done]]:
+    """The steps of each row of a decode loop, and how it ended."""
+    steps: list[list[Step]] = [[] for _ in range(rows)]
     ends: dict[int, Done] = {}
     for event in events:
         match event:
             case Step():
-                tokens[event.row] += [token.token for token in event.tokens]
+                steps[event.row].append(event)
             case Done():
                 ends[event.row] = event
-    return [answer_of_row(loaded, ids, ends[row]) for row, ids in enumerate(tokens)]
+    return [(taken, ends[row]) for row, taken in enumerate(steps)]
 
 
-def answer_of_row(loaded: LoadedModel, ids: Sequence[int], end: Done) -> Answer:
-    """The Answer of one row from its tokens and how it ended."""
+def ids_of(steps: Iterable[Step]) -> list[int]:
+    """The tokens that the steps of a row committed."""
+    return [token.token for step in steps for token in step.tokens]
+
+
+def answer_of_row(loaded: LoadedModel, steps: Iterable[Step], end: Done) -> Answer:
+    """The Answer of one row from its steps and how it ended."""
+    ids = ids_of(steps)
     text = decode_ids(loaded.tokenizer, ids)
     finished = end.reason in ("eos", "stop")
     # a limit may cut a character in half

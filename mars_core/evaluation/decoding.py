@@ -16,7 +16,7 @@ from itertools import chain, islice, zip_longest
 from typing import Any
 
 from mars_core.about import conditions
-from mars_core.answers import answer_of_row, encode_all
+from mars_core.answers import answer_of_row, by_row, encode_all, ids_of
 from mars_core.batch import batch_session
 from mars_core.chat import ChatTurn, Turn
 from mars_core.config import DecodeConfig
@@ -173,15 +173,7 @@ def decoded(
     """The forwards of each prompt, all of them decoded at once, and how it ended."""
     requests = [Request(prompt, config) for prompt in prompts]
     session = batch_session(loaded, requests, len(requests))
-    steps: list[list[Step]] = [[] for _ in prompts]
-    ends: dict[int, Done] = {}
-    for event in decode_batch(session, requests, loaded.special):
-        match event:
-            case Step():
-                steps[event.row].append(event)
-            case Done():
-                ends[event.row] = event
-    return [(row, ends[number]) for number, row in enumerate(steps)]
+    return by_row(decode_batch(session, requests, loaded.special), len(prompts))
 
 
 def as_given(
@@ -193,8 +185,8 @@ def as_given(
     done: Done,
 ) -> Given:
     """What one question's forwards make. start: tokens of its prompt."""
-    ids = [token.token for step in forwards for token in step.tokens]
-    answer = answer_of_row(loaded, ids, done)
+    ids = ids_of(forwards)
+    answer = answer_of_row(loaded, forwards, done)
     taken = {(s.forward, token.slot): token.token for s in forwards for token in s.tokens}
     seen = [h.ar_token == taken[h.forward, h.slot] for s in forwards for h in s.hindsight]
     return Given(

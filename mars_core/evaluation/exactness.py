@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 from mars_core.about import conditions
-from mars_core.answers import encode_all
+from mars_core.answers import encode_all, ids_of
 from mars_core.baselines import generate_batch
 from mars_core.cache import common_prefix
 from mars_core.config import DecodeConfig, check_range
@@ -168,10 +168,7 @@ def _said(
     loaded: LoadedModel, prompts: Sequence[Sequence[int]], config: DecodeConfig
 ) -> list[Said]:
     """What we say behind each prompt."""
-    return [
-        ([token.token for step in steps for token in step.tokens], len(steps))
-        for steps, _ in decoded(loaded, prompts, config)
-    ]
+    return [(ids_of(steps), len(steps)) for steps, _ in decoded(loaded, prompts, config)]
 
 
 @torch.inference_mode()
