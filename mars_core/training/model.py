@@ -352,10 +352,7 @@ def save_weights(
     export: rounded to bfloat16; without, weights are exact, to go on from.
     """
     model: Any = dual.model
-    # without masks it is plain fine-tuning, which declares nothing
-    masked = dual.settings.mask_weight > 0
-    size = dual.settings.block_size
-    declared = {"mask_token_id": dual.mask_id, "block_size": size} if masked else {}
+    declared = declaration(dual)
     if dual.settings.method == "lora":
         model.save_pretrained(folder, save_embedding_layers=False)
         # PEFT's card is a form that nobody filled in
@@ -372,14 +369,27 @@ def save_weights(
         model.save_pretrained(folder, state_dict=state)
         loaded.tokenizer.save_pretrained(folder)
         changes: dict[str, Any] = {}
-        if masked:
-            changes = {"mask_token_id": dual.mask_id, "mars_block_size": size}
+        if declared:
+            changes = {"mask_token_id": dual.mask_id, "mars_block_size": declared["block_size"]}
         if export:
             changes["dtype"] = dtype_name(EXPORT_DTYPE)
         path = folder / "config.json"
         write_json(path, {**json.loads(path.read_text(encoding="utf-8")), **changes})
         record = {**declared, "licence": loaded.licence}
     write_json(folder / fetch.RECORD, record)
+
+
+def declaration(dual: DualStream) -> dict[str, Any]:
+    """What weights say of their masks: those of this run or, where it has none, of the adapter
+    that it goes on from. Plain fine-tuning of a plain model says nothing.
+    """
+    settings = dual.settings
+    if settings.mask_weight > 0:
+        return {"mask_token_id": dual.mask_id, "block_size": settings.block_size}
+    if settings.adapter is None:
+        return {}
+    record = fetch.read_record(find_adapter(settings.adapter, silent).folder)
+    return {name: record[name] for name in ("mask_token_id", "block_size") if name in record}
 
 
 def load_weights(dual: DualStream, folder: Path) -> None:

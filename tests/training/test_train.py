@@ -18,6 +18,7 @@ from mars_core.config import DecodeConfig
 from mars_core.decode import decode
 from mars_core.errors import MarsError
 from mars_core.events import Step
+from mars_core.models.fetch import read_record
 from mars_core.models.load import load
 from mars_core.trace import Message
 from mars_core.training import model as training_model
@@ -345,6 +346,8 @@ def test_an_adapter_can_be_gone_on_from(config, tmp_path):
         assert torch.allclose(weights(second)[name].float(), was.float(), atol=1e-6), name
     ends = [e["mask_loss"] for c in (config, again) for e in log_of(c) if e["kind"] != "train"]
     assert ends[2] == pytest.approx(ends[1], abs=0.02)  # up to the rounding of what is stored
+    plain = run(replace(again, out=tmp_path / "plain", mask_weight=0), report=silent)
+    assert read_record(plain) == read_record(first)  # its masks were trained, if not here
     other = problem(replace(again, out=tmp_path / "other"), rank=3)
     assert "adapter adapter cannot be gone on from" in other
 
