@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import zlib
 from pathlib import Path
 from typing import TypeVar
 
@@ -23,7 +24,7 @@ def read_result(path: Path, kind: type[R], command: str) -> R:
         data = path.read_bytes()
         if path.suffix == ".gz":
             data = gzip.decompress(data)
-    except (OSError, EOFError) as error:
+    except (OSError, EOFError, zlib.error) as error:
         why = getattr(error, "strerror", None) or "it is no gzip file, or cut"
         raise MarsError(f"{path} cannot be read: {why}") from None
     try:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import copy
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, cast
 
@@ -49,8 +50,8 @@ EXPORT_DTYPE = torch.bfloat16  # as models are commonly stored
 class DualStream(nn.Module):
     """A causal language model whose forward takes an `objective.Batch` and gives its losses.
 
-    teacher: the model as it was before training, for `ar_teacher`. autocast: compute in bfloat16
-    where torch thinks it safe.
+    declared: see `declaration`. teacher: the model as it was before training, for `ar_teacher`.
+    autocast: compute in bfloat16 where torch thinks it safe.
     """
 
     def __init__(
@@ -59,12 +60,14 @@ class DualStream(nn.Module):
         ids: Ids,
         config: TrainConfig,
         *,
+        declared: Mapping[str, Any],
         teacher: PreTrainedModel | None = None,
         autocast: bool = False,
     ) -> None:
         super().__init__()
         self.model = model
         self.teacher = teacher
+        self.declared = declared
         self.mask_id = ids.mask
         self.settings = config
         self.autocast = autocast
@@ -247,7 +250,8 @@ def prepare(
                     f"adapter {found.name} cannot be gone on from: another rank, other layers or "
                     "another base"
                 )
-    dual = DualStream(model, ids, config, teacher=teacher, autocast=autocast)
+    declared = declaration(config, ids.mask)
+    dual = DualStream(model, ids, config, declared=declared, teacher=teacher, autocast=autocast)
     check_head(dual)
     if autocast:
         for layer in model.modules():
@@ -352,7 +356,7 @@ def save_weights(
     export: rounded to bfloat16; without, weights are exact, to go on from.
     """
     model: Any = dual.model
-    declared = declaration(dual)
+    declared = dict(dual.declared)
     if dual.settings.method == "lora":
         model.save_pretrained(folder, save_embedding_layers=False)
         # PEFT's card is a form that nobody filled in
@@ -379,16 +383,15 @@ def save_weights(
     write_json(folder / fetch.RECORD, record)
 
 
-def declaration(dual: DualStream) -> dict[str, Any]:
+def declaration(config: TrainConfig, mask_id: int) -> dict[str, Any]:
     """What weights say of their masks: those of this run or, where it has none, of the adapter
     that it goes on from. Plain fine-tuning of a plain model says nothing.
     """
-    settings = dual.settings
-    if settings.mask_weight > 0:
-        return {"mask_token_id": dual.mask_id, "block_size": settings.block_size}
-    if settings.adapter is None:
+    if config.mask_weight > 0:
+        return {"mask_token_id": mask_id, "block_size": config.block_size}
+    if config.adapter is None:
         return {}
-    record = fetch.read_record(find_adapter(settings.adapter, silent).folder)
+    record = fetch.read_record(find_adapter(config.adapter, silent).folder)
     return {name: record[name] for name in ("mask_token_id", "block_size") if name in record}
 
 

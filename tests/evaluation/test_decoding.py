@@ -113,9 +113,12 @@ def test_a_printed_result_is_read_again(tmp_path):
     packed.write_bytes(gzip.compress(data))
     for one in (path, packed):
         assert read_result(one, DecodingResult, "mars evaluate decoding --json") == result
-    packed.write_bytes(gzip.compress(data)[:40])
-    with pytest.raises(MarsError, match=r"x\.json\.gz cannot be read: it is no gzip file, or cut"):
-        read_result(packed, DecodingResult, "mars evaluate decoding --json")
+    whole = gzip.compress(data)
+    why = r"x\.json\.gz cannot be read: it is no gzip file, or cut"
+    for damaged in (whole[:40], whole[:40] + bytes(80) + whole[40:], data):
+        packed.write_bytes(damaged)
+        with pytest.raises(MarsError, match=why):
+            read_result(packed, DecodingResult, "mars evaluate decoding --json")
     path.write_text('{"about": {}, "rows": [{"set": 1}], "answers": []}')
     with pytest.raises(MarsError, match=r"x\.json is not what `mars evaluate decoding --json` pri"):
         read_result(path, DecodingResult, "mars evaluate decoding --json")
