@@ -12,8 +12,10 @@ from mars_core.answers import encode_all
 from mars_core.baselines import generate_batch, jacobi, transformers_generate
 from mars_core.errors import MarsError
 from mars_core.evaluation import bench
+from mars_core.evaluation.bench import BenchResult
 from mars_core.evaluation.decoding import questions
 from mars_core.evaluation.forwards import ROWS, floor, interleave
+from mars_core.evaluation.results import read_result
 from mars_core.evaluation.settings import BenchConfig
 from mars_core.evaluation.ways import AR, GENERATE, Outcome, ways_of
 from mars_core.models.load import load
@@ -196,18 +198,21 @@ def test_without_a_mask_only_what_needs_none_is_measured(tmp_path):
     assert list(ways_of(plain, SMALL, 2)) == [AR, GENERATE]
 
 
-def test_json_is_read_back_and_the_table_names_its_conditions(result):
-    text = json.dumps(asdict(result))
-    again = bench.read_result(text)
-    assert again == bench.read_result(json.dumps(asdict(again)))
+def test_json_is_read_back_and_the_table_names_its_conditions(result, tmp_path):
+    path = tmp_path / "bench.json"
+    path.write_text(json.dumps(asdict(result)))
+    again = read_result(path, BenchResult, "mars bench --json")
+    path.write_text(json.dumps(asdict(again)))
+    assert again == read_result(path, BenchResult, "mars bench --json")
     shown = bench.table(again)
     assert shown == bench.table(result)
     assert "3 prompts of facts, 2 at once" in shown
     assert "at most 8 tokens, prefill included; medians of 3 interleaved repeats" in shown
     assert "x floor" in shown
     assert result.about["commit"] in shown
+    path.write_text('{"format": "mars-bench", "rows": []}')
     with pytest.raises(MarsError, match="prints: about"):
-        bench.read_result('{"format": "mars-bench", "rows": []}')
+        read_result(path, BenchResult, "mars bench --json")
 
 
 def test_the_command(folder, capsys):
