@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from functools import partial
+from itertools import product
 from statistics import median
 
 from mars_core import trace
@@ -28,12 +29,11 @@ from mars_core.row import Request, check_prompt, mask_token
 from mars_core.stopwatch import Stopwatch
 from mars_core.text import Detokenizer, StopStrings, TokenText
 
-# of the table that verified decoding plans by
+# what forwards are measured for whoever weighs rows against tokens: rows of one sequence, and
+# sequences besides the batch itself
 COST_ROWS = (1, 4, 9, 16, 25)
-COST_REPEATS = 5
-# of the tables for batches, which cost more: sequences besides the batch itself, and repeats
 COST_BATCHES = (1, 4, 16, 64)
-BATCH_REPEATS = 3
+COST_REPEATS = 5
 
 
 class Engine:
@@ -65,8 +65,7 @@ class Engine:
         self._session = loaded.session()
         self._turn = threading.Lock()
         self._warm: set[int] = set()
-        self._costs: dict[int, float] = {}
-        self._batch_costs: dict[tuple[int, int], float] = {}
+        self._costs: dict[tuple[int, int], float] = {}  # by sequences and rows of each
 
     def generate(
         self,
@@ -129,16 +128,17 @@ class Engine:
             forward_of(self.loaded, config.slots, rows)()
             return None
         widths = sorted({1, config.slots, widest(config)})
-        batches = [*(n for n in COST_BATCHES if n < rows), rows]
-        table: dict[int, dict[int, float]] = {}
-        for n in batches:
-            table[n] = {}
-            for width in widths:
-                if (n, width) not in self._batch_costs:
-                    ms = cost_of_forward(self.loaded, self.stopwatch, width, n, BATCH_REPEATS)
-                    self._batch_costs[n, width] = ms
-                table[n][width] = self._batch_costs[n, width]
-        return table
+        return self._measured([*(n for n in COST_BATCHES if n < rows), rows], widths)
+
+    def _measured(
+        self, batches: Sequence[int], widths: Sequence[int]
+    ) -> dict[int, dict[int, float]]:
+        """Milliseconds of a forward, by its sequences and the rows of each; measured once."""
+        for sequences, width in product(batches, widths):
+            if (sequences, width) not in self._costs:
+                ms = cost_of_forward(self.loaded, self.stopwatch, width, sequences)
+                self._costs[sequences, width] = ms
+        return {n: {width: self._costs[n, width] for width in widths} for n in batches}
 
     def _stop(self, config: DecodeConfig) -> StopStrings | None:
         """A fresh watch for the stop strings, if there are any."""
@@ -171,8 +171,9 @@ class Engine:
         with self._turn:
             self.warm_up(config)
             recorder = Recorder(self._tokens, Detokenizer(self.loaded.tokenizer))
-            yield header(self.loaded, prompt, config, self._costs, self._draft)
-            special, costs, drafter = self.loaded.special, self._costs, self._drafter(config)
+            costs = {width: ms for (n, width), ms in self._costs.items() if n == 1}
+            yield header(self.loaded, prompt, config, costs, self._draft)
+            special, drafter = self.loaded.special, self._drafter(config)
             events = decode(self._session, ids, config, special, control, stop, costs, drafter)
             for event, ms in self.stopwatch.timed(events):
                 yield recorder.record(event, ms)
@@ -187,8 +188,8 @@ class Engine:
 
     def warm_up(self, config: DecodeConfig) -> None:
         """Run the forwards this configuration will run, once, so that none is timed cold."""
-        if (config.mode == "verified" or config.adaptive_masks) and not self._costs:
-            self._costs = forward_costs(self.loaded, self.stopwatch)
+        if config.mode == "verified" or config.adaptive_masks:
+            self._measured([1], COST_ROWS)
         if config.slots not in self._warm:
             for width in (1, config.slots, 2 * config.slots):
                 for loaded in filter(None, (self.loaded, self._draft)):
@@ -206,22 +207,11 @@ def forward_of(loaded: LoadedModel, rows: int, sequences: int = 1) -> Callable[[
     return partial(session.forward, [fed] * sequences)
 
 
-def cost_of_forward(
-    loaded: LoadedModel,
-    watch: Stopwatch,
-    rows: int,
-    sequences: int = 1,
-    repeats: int = COST_REPEATS,
-) -> float:
+def cost_of_forward(loaded: LoadedModel, watch: Stopwatch, rows: int, sequences: int) -> float:
     """Milliseconds of such a forward: the median of some, after one that does not count."""
     forward = forward_of(loaded, rows, sequences)
     forward()
-    return round(median(watch.run(forward) for _ in range(repeats)), 3)
-
-
-def forward_costs(loaded: LoadedModel, watch: Stopwatch) -> dict[int, float]:
-    """Milliseconds of a forward by its rows, for whoever weighs rows against tokens."""
-    return {rows: cost_of_forward(loaded, watch, rows) for rows in COST_ROWS}
+    return round(median(watch.run(forward) for _ in range(COST_REPEATS)), 3)
 
 
 def check_same_tokens(loaded: LoadedModel, draft: LoadedModel) -> None:
