@@ -212,12 +212,14 @@ def test_model_text_is_never_executed(page):
 
 def test_a_long_run_is_complete_also_after_a_gap(page, monkeypatch):
     monkeypatch.setattr(Transcript, "window", 3000)
-    demo = serve(ScriptedEngine([[" word", f" {i}"] for i in range(100)], pause=0.03))
+    engine = ScriptedEngine([[" word", f" {i}"] for i in range(100)], pause=0.2)
+    demo = serve(engine)
     open_page(page, demo.local_url)
     ask(page, "Go.")
-    wait_forwards(page, 30)
+    wait_forwards(page, 10)
     # as after a time in the background: the page has nothing of what came before
     page.evaluate("window.marsPlayer.reset()")
+    engine.pause = 0.0  # slow until here, so that the run cannot end before the gap
     wait_state(page, "done")
     drawn = records(page)
     assert [r["forward"] for r in drawn if r["type"] == "step"] == list(range(1, 101))
