@@ -25,9 +25,6 @@ def add_commands(commands: Commands) -> None:
     make.add_argument("out", type=Path, help="the .jsonl or .jsonl.gz file to write")
     make.add_argument("--n", type=int, default=4000, help="rows (%(default)s)")
     make.add_argument("--seed", type=int, default=0, help="(%(default)s)")
-    make.add_argument(
-        "--working", action="store_true", help="take computations apart: 89 - 14 = 79 - 4 = 75"
-    )
     make.set_defaults(run=run_make)
 
     distill = commands.add_parser(
@@ -62,7 +59,7 @@ def run_make(args: argparse.Namespace) -> int:
     """Write the rows."""
     from mars_core.training.make import make
 
-    rows = make(MakeConfig(args.what, args.out, args.n, args.seed, args.working))
+    rows = make(MakeConfig(args.what, args.out, args.n, args.seed))
     print(f"{rows} rows in {args.out}", file=sys.stderr)
     return 0
 

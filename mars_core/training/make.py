@@ -14,7 +14,7 @@ from mars_core.config import MAX_SEED, check_choice, check_range
 from mars_core.errors import MarsError
 from mars_core.models.words import expanded
 from mars_core.training.answer_file import unwritable
-from mars_core.training.arithmetic import sum_rows, taken_apart, training_examples
+from mars_core.training.arithmetic import sum_rows, training_examples
 from mars_core.training.everyday import everyday_prompts
 
 What = Literal["everyday", "arithmetic", "sums"]
@@ -33,38 +33,25 @@ class MakeConfig:
     """what: "everyday", prompts to be answered; "arithmetic", word problems with their solutions;
     "sums", ten of them in a row and solved.
 
-    out: a `.jsonl` or `.jsonl.gz` file, written anew. n: rows. working: with the steps between a
-    computation and its result, "89 - 14 = 79 - 4 = 75".
+    out: a `.jsonl` or `.jsonl.gz` file, written anew. n: rows.
     """
 
     what: What
     out: Path
     n: int = 4000
     seed: int = 0
-    working: bool = False
 
     def __post_init__(self) -> None:
         check_choice("what to make", self.what, What)
         check_range("n", self.n, 1, 10**6, whole=True)
         check_range("seed", self.seed, 0, MAX_SEED, whole=True)
-        if self.working and self.what == "everyday":
-            raise MarsError("everyday prompts have no working: leave --working out")
 
 
 def make(config: MakeConfig) -> int:
     """Write the rows; how many. The same settings give the same file, byte for byte."""
     rows = MAKERS[config.what](config.seed, config.n)
-    if config.working:
-        rows = [with_working(row) for row in rows]
     write_rows(config.out, rows)
     return len(rows)
-
-
-def with_working(row: dict[str, Any]) -> dict[str, Any]:
-    """The row with the computations of its answer taken apart."""
-    *before, answer = row["messages"]
-    answer = {**answer, "content": taken_apart(answer["content"])}
-    return {**row, "messages": [*before, answer]}
 
 
 def write_rows(path: Path, rows: Iterable[dict[str, Any]]) -> None:

@@ -15,7 +15,7 @@ import pytest
 
 from mars_core.errors import MarsError
 from mars_core.paths import assets_dir
-from mars_core.training.arithmetic import taken_apart, training_examples
+from mars_core.training.arithmetic import training_examples
 from mars_core.training.data import parse_row
 from mars_core.training.everyday import everyday_prompts, expand, load_families
 from mars_core.training.make import MakeConfig, make, write_rows
@@ -91,18 +91,6 @@ def test_made_word_problems_are_training_rows(tmp_path):
     assert all(parse_row(row).finished for row in rows)
 
 
-@pytest.mark.parametrize("what", ["arithmetic", "sums"])
-def test_working_is_written_into_the_answers_alone(tmp_path, what):
-    plain, worked = (MakeConfig(what, tmp_path / f"{w}.jsonl", n=30, working=w) for w in (0, 1))
-    make(plain)
-    make(worked)
-    for one, other in zip(read_lines(plain.out), read_lines(worked.out), strict=True):
-        row, (question, answer) = json.loads(one), json.loads(one)["messages"]
-        answer["content"] = taken_apart(answer["content"])
-        assert json.loads(other) == {**row, "messages": [question, answer]}
-    assert worked.out.stat().st_size > plain.out.stat().st_size
-
-
 @pytest.mark.parametrize(
     ("what", "out", "n", "words"),
     [
@@ -114,11 +102,6 @@ def test_working_is_written_into_the_answers_alone(tmp_path, what):
 def test_bad_settings_are_one_line(tmp_path, what, out, n, words):
     with pytest.raises(MarsError, match=words):
         make(MakeConfig(what, tmp_path / out, n=n))
-
-
-def test_everyday_prompts_have_no_working(tmp_path):
-    with pytest.raises(MarsError, match="leave --working out"):
-        MakeConfig("everyday", tmp_path / "a.jsonl", working=True)
 
 
 # --- start data ---------------------------------------------------------------------------------

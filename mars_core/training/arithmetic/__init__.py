@@ -9,7 +9,6 @@ from mars_core.training.arithmetic.answer import answer_of, is_right
 from mars_core.training.arithmetic.generate import TEMPLATES, problems, training_examples
 from mars_core.training.arithmetic.sums import sum_rows
 from mars_core.training.arithmetic.template import Problem, Split
-from mars_core.training.arithmetic.working import taken_apart
 
 __all__ = [
     "TEMPLATES",
@@ -19,6 +18,5 @@ __all__ = [
     "is_right",
     "problems",
     "sum_rows",
-    "taken_apart",
     "training_examples",
 ]
