@@ -88,15 +88,16 @@ def serve(args: argparse.Namespace) -> None:
     from mars_core.ui.demo import build_demo
 
     loading, opened = LatestProgress(), threading.Event()
-    thread = ModelThread()
-    thread.submit(opened.wait)  # two heavy imports at once would only delay the page
-    engine: Future[Any] = (
-        lent_engine(args, lend)
-        if lend
-        else thread.submit(lambda: threaded_engine(args, thread, loading))
-    )
+    switcher = None
+    if lend:
+        engine = lent_engine(args, lend)
+    else:
+        thread = ModelThread()
+        thread.submit(opened.wait)  # two heavy imports at once would only delay the page
+        engine = thread.submit(lambda: threaded_engine(args, thread, loading))
+        if not args.public:
+            switcher = Switcher(thread, load_config_from(args))
     recording = next(iter(shipped_recordings().values()), "")
-    switcher = None if args.public or lend else Switcher(thread, load_config_from(args))
     limits = limits_of(args)
     demo = build_demo(engine, args.model, recording, switcher, limits, loading)
     open_page(demo, args, limits)
