@@ -134,6 +134,7 @@ def test_a_card_shows_several_results_of_decoding_in_one_table(tmp_path):
     assert lines[-2] == "everyday: masks that guess AR's continuation: 51, 30 %"
 
 
-def test_the_projects_own_has_not_drifted():
-    for path, text in written(ROOT / "README.md").items():
+@pytest.mark.parametrize("document", ["README.md", "assets/adapters/smollm2-135m-mars/README.md"])
+def test_the_projects_own_has_not_drifted(document):
+    for path, text in written(ROOT / document).items():
         assert path.read_text(encoding="utf-8") == text, f"run `mars report`: {path.name}"
