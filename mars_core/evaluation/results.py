@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import gzip
-import zlib
 from pathlib import Path
 from typing import TypeVar
 
 from pydantic import TypeAdapter, ValidationError
 
 from mars_core.errors import MarsError
+from mars_core.training.prompt_file import read_lines
 
 R = TypeVar("R")
 
@@ -20,13 +19,7 @@ def read_result(path: Path, kind: type[R], command: str) -> R:
     kind: the dataclass that it printed. Raises MarsError for anything else, and where the file
     cannot be read.
     """
-    try:
-        data = path.read_bytes()
-        if path.suffix == ".gz":
-            data = gzip.decompress(data)
-    except (OSError, EOFError, zlib.error) as error:
-        why = getattr(error, "strerror", None) or "it is no gzip file, or cut"
-        raise MarsError(f"{path} cannot be read: {why}") from None
+    data = "".join(read_lines(path))
     try:
         return TypeAdapter(kind).validate_json(data)
     except ValidationError as error:

@@ -91,7 +91,9 @@ def read_lines(path: Path) -> Iterator[str]:
                 yield line.decode("utf-8-sig")
     except UnicodeDecodeError:
         raise MarsError(f"{path.name} is not text in UTF-8") from None
-    except (OSError, EOFError, ValueError, zlib.error) as error:
+    except (gzip.BadGzipFile, EOFError, zlib.error):
+        raise MarsError(f"{path.name} cannot be read: it is no gzip file, or cut") from None
+    except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) and error.strerror else error
         raise MarsError(f"{path.name or path} cannot be read: {one_line(reason, 80)}") from None
 
