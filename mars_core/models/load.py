@@ -26,7 +26,7 @@ from mars_core.models.memory import give_back, tidily, weight_bytes
 from mars_core.models.names import check_known
 from mars_core.models.packing import pack_linears
 from mars_core.models.progress import Progress, silent
-from mars_core.models.quantization import in_words, possible, settings
+from mars_core.models.quantization import in_words, possible, settings, settle
 from mars_core.models.sizes import Sizes
 from mars_core.models.weights import quantised, read_weights, stored_weights
 from mars_core.models.words import folder_at, one_line
@@ -159,6 +159,8 @@ def load(
             f"{found.name} cannot be compiled, only Llama-, Qwen2- and Qwen3-shaped models can: "
             "leave out --compiled"
         )
+    if kind == "nf4":
+        settle(model, how.dtype)
     packed = how.packed and kind == "none"
     if packed:
         pack_linears(model)

@@ -90,7 +90,7 @@ def _scales(weight: torch.Tensor) -> Iterator[torch.Tensor]:
     state = getattr(weight, "quant_state", None)
     while state is not None:
         yield from (state.absmax, state.code)
-        state = state.state2
+        state = getattr(state, "state2", None)  # bitsandbytes deletes it in its layout for CPUs
 
 
 class Peak:

@@ -19,6 +19,8 @@ from mars_core.models.hardware import dtype_name
 from mars_core.models.words import one_line
 
 TRIAL_WIDTH = 128
+# what bitsandbytes' fused NF4 kernel for CPUs divides a layer's inputs and outputs into
+FUSED_INPUTS, FUSED_OUTPUTS = 64, 32
 # far above what rounding does to one layer (0.09 in NF4), far below what nonsense would
 TRIAL_ERROR = 0.3
 
@@ -64,11 +66,30 @@ def settings(kind: Quantization, dtype: torch.dtype) -> BitsAndBytesConfig | Non
     return BitsAndBytesConfig(load_in_8bit=True, llm_int8_threshold=0.0)
 
 
+def settle(model: nn.Module, dtype: torch.dtype) -> None:
+    """Have NF4 layers on a CPU compute in `dtype`, in any size.
+
+    Where a CPU has bfloat16 of its own, bitsandbytes (0.50) takes a fused kernel, twice as fast.
+    It computes in bfloat16 whatever is asked for and fails for layers it cannot divide. Weights are
+    laid out anew for it at a layer's first use, which is made here, not in the first answer.
+    """
+    from bitsandbytes.nn.modules import Linear4bit
+
+    for layer in model.modules():
+        if isinstance(layer, Linear4bit):
+            divides = not (layer.in_features % FUSED_INPUTS or layer.out_features % FUSED_OUTPUTS)
+            layer.support_avx512bf16_for_cpu &= divides and dtype is torch.bfloat16
+            if layer.support_avx512bf16_for_cpu and layer.weight.device.type == "cpu":
+                with torch.no_grad():
+                    layer(torch.zeros(1, layer.in_features, dtype=dtype))
+
+
 def why_not(kind: Quantization, device: torch.device, dtype: torch.dtype) -> str | None:
     """Why bitsandbytes cannot compute such layers on `device`, by trying one; None: it can."""
     try:
         plain = nn.Linear(TRIAL_WIDTH, TRIAL_WIDTH, bias=False, dtype=dtype)
         quantised = _layer(kind, plain).to(device)
+        settle(quantised, dtype)
         # it says at every call that it computes in 16 bits
         getLogger("bitsandbytes.autograd._functions").setLevel(ERROR)
         x = torch.ones(1, 2, TRIAL_WIDTH, dtype=dtype)

@@ -215,7 +215,8 @@ def _wire(
         if controls.picker:  # somebody else may have changed the model meanwhile
             ran.then(handlers.model.shown, None, shown, concurrency_limit=8, **hidden)
     player.edit(None, None, inputs.prompt, js=EDITED)
-    player.gap(handlers.whole, None, player, queue=False, **hidden)
+    # a run may end while the whole of it is under way, and then that is not the whole
+    player.gap(handlers.whole, None, player, queue=False, trigger_mode="always_last", **hidden)
     for stops in (controls.stop.click, player.over):
         stops(handlers.stop, None, None, **at_once)
     gr.on(

@@ -15,6 +15,7 @@ from mars_core.engine import Engine
 from mars_core.events import Step
 from mars_core.models import hardware, quantization
 from mars_core.models.load import load
+from mars_core.models.memory import weight_bytes
 from mars_core.models.sizes import Sizes
 from mars_core.reference import reference_decode
 from mars_core.row import Request
@@ -159,6 +160,29 @@ def test_number_formats(folder, dtype):
     loaded = load(str(folder), quantize="nf4", device="cpu", dtype=dtype)
     assert loaded.model.dtype == loaded.dtype == getattr(torch, dtype)
     assert logits(loaded, PROMPT).isfinite().all()
+
+
+@pytest.mark.parametrize(
+    ("hidden", "dtype", "wanted"),
+    [(64, torch.bfloat16, True), (64, torch.float32, False), (32, torch.bfloat16, False)],
+)
+def test_the_fused_kernel_is_for_what_it_can_do(monkeypatch, hidden, dtype, wanted):
+    """On CPUs with bfloat16 it computes in bfloat16 only, and fails for layers of 32 inputs."""
+    layer = quantization._layer("nf4", nn.Linear(hidden, 64, bias=False, dtype=dtype))
+    layer.support_avx512bf16_for_cpu = True
+    used = []
+    monkeypatch.setattr(type(layer), "forward", lambda self, x: used.append(x.shape))
+    quantization.settle(layer.eval(), dtype)
+    assert layer.support_avx512bf16_for_cpu is wanted
+    assert used == ([(1, hidden)] if wanted else [])
+
+
+def test_memory_is_counted_the_same_after_use(folder):
+    path = tiny_checkpoint(folder.parent / "even", sharp(heads=8, kv_heads=4), mask=True)
+    loaded = load(str(path), quantize="nf4", device="cpu", dtype="bfloat16")
+    before = weight_bytes(loaded.model)
+    logits(loaded, PROMPT)
+    assert weight_bytes(loaded.model) == before == loaded.weight_bytes
 
 
 def test_a_trace_says_how_weights_are_kept(quantised):
