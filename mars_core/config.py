@@ -76,7 +76,7 @@ class DecodeConfig:
     tau: float = 0.9
     block_size: int = 4
     use_last_mask: bool = False
-    drafts: int = 2
+    drafts: int = 4
     layout: Layout = "grouped"
     adaptive: bool = True
     adaptive_masks: bool = False

@@ -64,16 +64,20 @@ def line(row: Row) -> str:
 
 def markdown(results: Sequence[DecodingResult]) -> str:
     """The rows of several results in one table, and what their masks guess."""
-    lines = [HEAD, ("---",) * len(HEAD), *(cells(row) for result in results for row in result.rows)]
+    rows = [cells(row, one.about["settings"]["drafts"]) for one in results for row in one.rows]
+    lines = [HEAD, ("---",) * len(HEAD), *rows]
     return "\n".join([*(f"| {' | '.join(one)} |" for one in lines), "", *mask_lines(results)])
 
 
-def cells(row: Row) -> tuple[str, ...]:
-    """One row of the Markdown table; what a comparison of AR with itself would say is left out."""
+def cells(row: Row, drafts: int) -> tuple[str, ...]:
+    """One row of the Markdown table; what a comparison of AR with itself would say is left out.
+
+    drafts: how many verified decoding fed at most.
+    """
     ar, verified = row.tau == 1, row.tau is None
     return (
         row.set,
-        "verified" if verified else f"{row.tau:g}",
+        f"verified, {drafts} drafts" if verified else f"{row.tau:g}",
         str(row.n),
         spread(row.tokens_per_forward, 1, 2),
         "" if ar or verified else spread(row.agreement, 100, 1),

@@ -50,7 +50,7 @@ class DecodingConfig:
     sets: tuple[SetName, ...] = ("everyday", "arithmetic")
     taus: tuple[float, ...] = (0.95, 0.9, 0.8)
     verified: bool = False
-    drafts: int = 2
+    drafts: int = 4
     layout: Layout = "grouped"
     block_size: int | None = None
     use_last_mask: bool = False
@@ -105,7 +105,7 @@ class BenchConfig:
     cache_blocks: tuple[int, ...] = (4, 16)
     block_size: int = 4
     use_last_mask: bool = False
-    drafts: int = 2
+    drafts: int = 4
     layout: Layout = "grouped"
     adaptive: bool = True
     max_new_tokens: int = 128

@@ -160,7 +160,7 @@ class Handlers:
         seed: int = 0,
         metric: Literal["probability", "margin", "entropy"] = "probability",
         use_last_mask: bool = False,
-        drafts: int = 2,
+        drafts: int = 4,
         system: str = "",
         history: list[dict[str, str]] | None = None,
     ) -> Iterator[str]:
@@ -191,7 +191,7 @@ class Handlers:
         second_tau: float = 0.7,
         repeats: int = 3,
         use_last_mask: bool = False,
-        drafts: int = 2,
+        drafts: int = 4,
         system: str = "",
     ) -> Iterator[str]:
         """Race MARS against one token per forward, greedily; the recording as JSON Lines.
@@ -220,7 +220,7 @@ class Handlers:
         rows: int = 4,
         cache_block: int = 16,
         use_last_mask: bool = False,
-        drafts: int = 2,
+        drafts: int = 4,
         system: str = "",
     ) -> Iterator[str]:
         """Answer prompts many at once with each cache, greedily; the recording as JSON Lines.
