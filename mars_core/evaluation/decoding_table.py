@@ -63,10 +63,14 @@ def line(row: Row) -> str:
 
 
 def markdown(results: Sequence[DecodingResult]) -> str:
-    """The rows of several results in one table, and what their masks guess."""
+    """The rows of several results in one table, and what their masks guess.
+
+    What several of them say alike, such as AR of the same prompts, is said once.
+    """
     rows = [cells(row, one.about["settings"]["drafts"]) for one in results for row in one.rows]
-    lines = [HEAD, ("---",) * len(HEAD), *rows]
-    return "\n".join([*(f"| {' | '.join(one)} |" for one in lines), "", *mask_lines(results)])
+    lines = [HEAD, ("---",) * len(HEAD), *dict.fromkeys(rows)]
+    masks = dict.fromkeys(mask_lines(results))
+    return "\n".join([*(f"| {' | '.join(one)} |" for one in lines), "", *masks])
 
 
 def cells(row: Row, drafts: int) -> tuple[str, ...]:

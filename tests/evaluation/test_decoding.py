@@ -96,7 +96,7 @@ def test_verified_is_a_row_that_loses_nothing(loaded):
     _, _, one, half, last, *_ = [
         [cell.strip() for cell in line.split("|")[1:-1]] for line in markdown([result]).splitlines()
     ]
-    assert [line[1] for line in (one, half, last)] == ["1", "0.5", "verified"]
+    assert [line[1] for line in (one, half, last)] == ["1", "0.5", "verified, 3 drafts"]
     assert one[2:6] == ["3", "1.00 [1.00, 1.00]", "", f"{100 * result.rows[0].right.value:.1f}"]
     assert one[6:8] == ["", ""]  # of AR against itself
     assert last[4] == ""  # AR says every token

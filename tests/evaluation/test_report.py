@@ -117,21 +117,31 @@ def test_a_card_shows_several_results_of_decoding_in_one_table(tmp_path):
         "right": share,
         "gain": {"value": 0.0, "low": 0.0, "high": 0.0},
     }
+    rows_of = {}
     for name in ("facts", "everyday"):
         rows = [row | {"set": name}, row | {"set": name, "tau": 1.0, "masks": [0.51, 0.3]}]
-        result = {"about": {}, "rows": rows, "answers": []}
+        rows_of[name] = rows
+        result = {"about": {"settings": {"drafts": 2}}, "rows": rows, "answers": []}
         (tmp_path / f"{name}.json").write_text(json.dumps(result))
+    # the same prompts once more: its AR is known already
+    verified = row | {"tau": None, "agreement": None}
+    result = {"about": {"settings": {"drafts": 4}}, "rows": [rows_of["facts"][1], verified]}
+    (tmp_path / "more.json").write_text(json.dumps(result | {"answers": []}))
     card = tmp_path / "card.md"
-    card.write_text("<!-- decoding: facts.json everyday.json -->\n<!-- end -->\n")
+    card.write_text("<!-- decoding: facts.json more.json everyday.json -->\n<!-- end -->\n")
     (path, text), *more = written(card).items()
     assert (path, more) == (card, [])
     lines = text.splitlines()
     assert [line.split(" | ")[:2] for line in lines if line.startswith("| facts")] == [
         ["| facts", "0.9"],
         ["| facts", "1"],
+        ["| facts", "verified, 4 drafts"],
     ]
     assert "1.50 [1.40, 1.60] | 50.0 [25.0, 75.0] | 50.0 | 0.0 [0.0, 0.0] | 90 | 0 |" in lines[3]
-    assert lines[-2] == "everyday: masks that guess AR's continuation: 51, 30 %"
+    guessed = [
+        line for line in lines if line.endswith("masks that guess AR's continuation: 51, 30 %")
+    ]
+    assert [line.split(":")[0] for line in guessed] == ["facts", "everyday"]
 
 
 @pytest.mark.parametrize("document", ["README.md", "assets/adapters/smollm2-135m-mars/README.md"])
