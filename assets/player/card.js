@@ -85,10 +85,17 @@ const passCard = ({ record, entries }) => [
   placeLine(record, setting(record), plural(entries.length, "token")),
 ];
 
-// What the card of a place of the plot says: a slot of a pass, null for the whole pass.
-const cardAt = (pass, slot) => {
+// Tells a token that was drafted by this slot of this forward.
+const isDraftOf = (forward, slot) => ({ token, record }) => {
+  const { origin } = (token.source === "draft" && record.drafts?.[token.slot]) || {};
+  return origin?.forward === forward && origin.slot === slot;
+};
+
+// What the card of a place of the plot says: a slot of a pass, null for the whole pass. later: the
+// tokens behind this pass, among which its drafts are that were kept.
+const cardAt = (pass, slot, later) => {
   if (slot === null) return passCard(pass);
-  const entry = pass.entries.find(isAt(slot));
+  const entry = pass.entries.find(isAt(slot)) ?? later.find(isDraftOf(pass.record.forward, slot));
   if (entry) return tokenCard(entry);
   const rejected = pass.record.slots.find((other) => other.slot === slot);
   return rejected ? rejectedCard(pass.record, rejected) : passCard(pass);

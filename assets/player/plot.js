@@ -43,7 +43,8 @@ const createPlot = (() => {
     return { scroller, spacer, view, chart, band };
   }
 
-  // A run as the plot knows it. most, tallest: slots and tokens of one forward; setting: mode and
+  // A run as the plot knows it. Of a step, kept: slots whose drafts AR said too, to the step whose
+  // text they are. most, tallest: slots and tokens of one forward; setting: mode and
   // tau before the next record; tints: passes of several tokens, which is what the text is tinted by.
   const newRun = () => ({ steps: [], moves: [], most: 1, tallest: 2, setting: null, tints: 0 });
 
@@ -54,7 +55,14 @@ const createPlot = (() => {
       run.setting = record;
     }
     if (record.type !== "step") return;
-    run.steps.push({ record, tint: record.tokens.length > 1 ? run.tints++ % TINTS : null });
+    const tint = record.tokens.length > 1 ? run.tints++ % TINTS : null;
+    const step = { record, tint, kept: new Map() };
+    for (const { verdict, origin } of record.drafts ?? []) {
+      if (verdict !== "kept" || !origin) continue;
+      const by = run.steps.findLast((other) => other.record.forward === origin.forward);
+      by?.kept.set(origin.slot, step);
+    }
+    run.steps.push(step);
     run.most = Math.max(run.most, record.slots.length);
     run.tallest = Math.max(run.tallest, record.tokens.length);
     run.setting = record;
@@ -111,20 +119,23 @@ const createPlot = (() => {
     rejected: (steps, width, colours) => dots(steps, width, false, () => colours.mute),
   };
 
+  // The step whose text a slot is: its own, or the one that kept it as a draft; null: of none.
+  const textOf = (step, slot) => (slot.accepted ? step : (step.kept.get(slot.slot) ?? null));
+
   function dots(steps, width, accepted, colourOf) {
     const shown = steps.flatMap((step) => {
       const { forward, slots } = step.record;
       const first = forward - ((slots.length - 1) * SLOT) / 2 / width;
       const point = (slot, i) => [forward, slot.slot, first + (i * SLOT) / width, slot.confidence];
       return slots
-        .map((slot, i) => ({ step, slot, point: point(slot, i) }))
-        .filter(({ slot }) => slot.accepted === accepted);
+        .map((slot, i) => ({ text: textOf(step, slot), point: point(slot, i) }))
+        .filter(({ text }) => (text !== null) === accepted);
     });
     return {
       x: shown.map(({ point }) => point[2]),
       y: shown.map(({ point }) => point[3]),
       customdata: shown.map(({ point }) => point),
-      marker: { color: shown.map(({ step }) => colourOf(step)) },
+      marker: { color: shown.map(({ text }) => colourOf(text)) },
     };
   }
 
@@ -235,7 +246,8 @@ const createPlot = (() => {
       const steps = run.steps.filter(
         ({ record }) => record.forward > from - 0.5 && record.forward < to + 0.5);
       const colours = readColours(root);
-      const key = [from, to, steps.length, run.moves.length, run.tallest, colours.key].join();
+      const kept = steps.at(-1)?.kept.size;
+      const key = [from, to, steps.length, kept, run.moves.length, run.tallest, colours.key].join();
       if (key === drawn.key) return;
       if (from !== drawn.from || width !== drawn.width) release();
       drawn = { ...scale, key, tallest: run.tallest };

@@ -47,7 +47,7 @@ const createReader = (stream, card, tokens, onRead) => {
       hide();
       lit = pass.entries.flatMap(marked);
       for (const node of lit) node.classList.add("mars-lit");
-      card.show(cardAt(pass, slot), place);
+      card.show(cardAt(pass, slot, tokens.slice(pass.entries.at(-1).index + 1)), place);
     },
   };
 };

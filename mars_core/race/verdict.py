@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from decimal import ROUND_HALF_UP, Decimal
 from itertools import takewhile
 from statistics import median
 
@@ -138,6 +139,11 @@ def _text(tokens: Sequence[trace.TokenRecord]) -> str:
     return "".join(token.special or token.text for token in tokens)
 
 
+def _two(number: float) -> str:
+    """Two decimals, halves upwards, as the page's own `toFixed` rounds: 3.125 is 3.13 in both."""
+    return str(Decimal(number).quantize(Decimal("0.01"), ROUND_HALF_UP))
+
+
 def says(race: Race, result: LaneResult, base: Totals) -> str:
     """The result in words: how fast, why, whether the text is the same. base: of the first lane."""
     name, first = race.lanes[result.lane].info.name, race.lanes[0]
@@ -146,17 +152,17 @@ def says(race: Race, result: LaneResult, base: Totals) -> str:
     speed, per_forward = result.speed_up.median, result.tokens_per_forward
     per_row = " and row" if race.header.batch else ""
     why = (
-        f"{per_forward:.2f} tokens per forward{per_row}, each forward {dearer:.2f} times as long "
-        f"as one of {first.info.name}"
+        f"{_two(per_forward)} tokens per forward{per_row}, each forward {_two(dearer)} times "
+        f"as long as one of {first.info.name}"
     )
     if speed > 1 + EVEN:
-        text = f"{name} is {speed:.2f} times as fast: {why}."
+        text = f"{name} is {_two(speed)} times as fast: {why}."
     elif speed >= 1 - EVEN:
         text = f"{name} is as fast as {first.info.name}: {why}."
     else:
-        text = f"{name} is slower, {speed:.2f} times as fast: {why}."
+        text = f"{name} is slower, {_two(speed)} times as fast: {why}."
         if per_forward < dearer and dearer > 1 and not race.header.batch:
-            text += f" It would need more than {dearer:.2f} tokens per forward to win."
+            text += f" It would need more than {_two(dearer)} tokens per forward to win."
     if race.header.batch:
         return f"{text} {_idle_words(result.idle)}{_same_words(first, race.lanes[result.lane])}"
     parts = result.parts

@@ -4,6 +4,7 @@ from itertools import pairwise
 
 import pytest
 
+from mars_core.trace import DraftRecord, TokenRecord
 from mars_core.ui.plots import confidence_figure
 from tests.browser.harness import needs_chromium
 from tests.browser.plot_page import (
@@ -69,6 +70,24 @@ def test_every_slot_of_every_forward_accepted_filled_and_rejected_hollow(page):
     dots = fills(page, DOTS)
     assert dots[:5] == ["none"] * 5
     assert dots[5:] == [ink(page, "edge-0")] * 2 + [ink(page, "mute")] + [ink(page, "edge-1")] * 4
+
+
+def test_a_draft_is_filled_in_the_colour_of_its_text_once_it_is_kept(page):
+    show(page, [step(1, [0.9, 0.8, 0.7, 0.6], mode="verified")])
+    assert trace(page, "accepted")["y"] == [0.9]
+    drafts = [
+        DraftRecord(id=7, text="a", verdict=verdict, origin={"forward": 1, "slot": slot})
+        for slot, verdict in enumerate(("kept", "rejected", "unreached"), start=1)
+    ]
+    kept = TokenRecord(id=7, text="a", source="draft", slot=0)
+    second = step(2, [0.5, 0.4], mode="verified")
+    tokens = (kept, *second.tokens)
+    add(page, [second.model_copy(update={"drafts": tuple(drafts), "tokens": tokens})])
+    shown(page, 2)
+    accepted = [tuple(data[:2]) for data in trace(page, "accepted")["customdata"]]
+    rejected = [tuple(data[:2]) for data in trace(page, "rejected")["customdata"]]
+    assert (accepted, rejected) == ([(1, 0), (1, 1), (2, 0)], [(1, 2), (1, 3), (2, 1)])
+    assert fills(page, ACCEPTED) == [ink(page, "mute"), *[ink(page, "edge-0")] * 2]
 
 
 def test_slots_of_a_forward_never_overlap_nor_do_forwards(page):

@@ -4,7 +4,7 @@ import pytest
 
 from mars_core.trace import dump_record
 from tests.browser.harness import feed, needs_chromium, open_player, wait_state
-from tests.browser.test_player import drawn
+from tests.browser.test_player import drawn, open_with_plot
 from tests.drafted import TEXT, drafted_records
 
 pytestmark = needs_chromium
@@ -73,6 +73,25 @@ def test_the_card_of_a_draft_says_who_proposed_it(page, lines):
     assert drafted
     assert all("AR’s own choice: it was asked" in card for card in drafted)
     assert all("draft " in card and "of forward" in card for card in drafted)
+
+
+def test_the_slot_of_a_kept_draft_shows_its_token_in_the_plot_and_a_refused_one_does_not(
+    page, lines
+):
+    text, records = lines
+    steps = [record for record in records if record.type == "step"]
+    drafts = [(step, draft) for step in steps for draft in step.drafts if draft.origin]
+    open_with_plot(page)
+    page.wait_for_function("window.plot")
+    feed(page, "".join(text))
+    wait_state(page, "done")
+    for verdict, drafted in (("kept", True), ("rejected", False)):
+        step, draft = next(pair for pair in drafts if pair[1].verdict == verdict)
+        where, rect = draft.origin, "{ left: 300, top: 300, bottom: 310, right: 310 }"
+        page.evaluate(f"plot.onHover({{ forward: {where.forward}, slot: {where.slot} }}, {rect})")
+        said = page.locator(".mars-tip").inner_text()
+        assert (f"drafted by mask {where.slot} of forward {where.forward}" in said) == drafted
+        assert f"forward {step.forward if drafted else where.forward} ·" in said
 
 
 def test_a_run_without_drafts_has_no_such_number(page):

@@ -35,6 +35,14 @@ def test_figures():
     )
 
 
+def test_halves_are_rounded_as_on_the_page():
+    """25 tokens in 8 forwards: 3.125, which the page's table shows as 3.13."""
+    passes = [["a"] * 3] * 7 + [["a"] * 3 + [EOS]]
+    *_, mars = verdict(entrant("AR", [["a"]] * 24 + [[EOS]]), entrant("MARS", passes)).lanes
+    assert mars.tokens_per_forward == 3.125
+    assert " 3.13 tokens per forward" in mars.says
+
+
 def test_slower_says_why():
     *_, mars = verdict(entrant("AR", ONE_BY_ONE), entrant("MARS", ONE_BY_ONE, ms=12.5)).lanes
     assert mars.says == (
