@@ -190,9 +190,17 @@ def rows_of(
     ]
 
 
-def table(result: BenchResult) -> str:
-    """The result for a terminal, its conditions first."""
-    return "\n".join([*caption(result), *forward_lines(result), *row_lines(result)])
+def table(*results: BenchResult) -> str:
+    """Results for a terminal, under one another; conditions like those above are not repeated."""
+    said: list[list[str]] = []
+    lines: list[str] = []
+    for result in results:
+        for part in (caption(result), forward_lines(result), settings_lines(result)):
+            if part not in said:
+                lines += part
+                said.append(part)
+        lines += row_lines(result)
+    return "\n".join(lines)
 
 
 def caption(result: BenchResult) -> list[str]:
@@ -227,17 +235,22 @@ def forward_lines(result: BenchResult) -> list[str]:
     ]
 
 
+def settings_lines(result: BenchResult) -> list[str]:
+    """How all prompts of the result were answered."""
+    config = result.about["settings"]
+    if not result.rows:
+        return []
+    return [
+        "",
+        f"greedy, B = {config['block_size']}{' and the last mask' * config['use_last_mask']}, "
+        f"{config['drafts']} drafts, at most {config['max_new_tokens']} tokens, prefill "
+        f"included; medians of {config['repeats']} interleaved repeats, quartiles in brackets",
+    ]
+
+
 def row_lines(result: BenchResult) -> list[str]:
     """The ways, a block for every set and batch."""
-    config = result.about["settings"]
     lines = []
-    if result.rows:
-        lines += [
-            "",
-            f"greedy, B = {config['block_size']}{' and the last mask' * config['use_last_mask']}, "
-            f"{config['drafts']} drafts, at most {config['max_new_tokens']} tokens, prefill "
-            f"included; medians of {config['repeats']} interleaved repeats, quartiles in brackets",
-        ]
     for (name, batch), rows in groupby(result.rows, key=lambda row: (row.set, row.batch)):
         found = list(rows)
         lines += [

@@ -1,15 +1,15 @@
 """`mars report`: the tables and figures of a README or card, written from the results they show.
 
-A table stands between `<!-- bench: FILE -->` and `<!-- end -->`, where FILE is what `mars bench
---json` printed, by its path from the document. Every such result with rows has a figure of the same
-name, `.svg`. `<!-- decoding: FILE FILE ... -->` is one table of what `mars evaluate decoding`
-printed so.
+Tables stand between `<!-- bench: FILE FILE ... -->` and `<!-- end -->`, where FILE is what `mars
+bench --json` printed, by its path from the document. Every such result with rows has a figure of
+the same name, `.svg`. `<!-- decoding: FILE FILE ... -->` is one table of what `mars evaluate
+decoding` printed so.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
@@ -51,7 +51,7 @@ class Kind(Generic[R]):
 
 
 KINDS: dict[str, Kind[Any]] = {
-    "bench": Kind(BenchResult, "mars bench", lambda found: fenced(map(bench.table, found))),
+    "bench": Kind(BenchResult, "mars bench", lambda found: fenced(bench.table(*found))),
     "decoding": Kind(DecodingResult, "mars evaluate decoding", decoding_table.markdown),
 }
 
@@ -84,9 +84,9 @@ def written(document: Path) -> dict[Path, str]:
     return {document: shown, **figures}
 
 
-def fenced(tables: Iterable[str]) -> str:
+def fenced(text: str) -> str:
     """Text as it is, in Markdown."""
-    return "\n".join(["```", *tables, "```"])
+    return f"```\n{text}\n```"
 
 
 def figure(result: BenchResult) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import xml.etree.ElementTree as ElementTree
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
@@ -61,6 +61,18 @@ def test_a_block_holds_its_table_and_the_rest_stays(readme):
     )
     assert texts[readme.parent / "x.svg"] == figure(RESULT)
     assert table(RESULT).splitlines()[5].split()[-2:] == ["1.00", "2.00"]  # x one row, x floor
+
+
+def test_several_results_say_once_what_they_share(readme):
+    longer = ABOUT | {"settings": ABOUT["settings"] | {"max_new_tokens": 999}}
+    for name, about in (("y", ABOUT), ("z", longer)):
+        more = replace(RESULT, about=about, floor=None, forwards=[], rows=[row("AR", 1.0, batch=8)])
+        (readme.parent / f"{name}.json").write_text(json.dumps(asdict(more)))
+    readme.write_text("<!-- bench: x.json y.json z.json -->\n<!-- end -->\n")
+    text = written(readme)[readme]
+    assert text.count("torch 2") == 1
+    assert text.count("8 at once") == 2
+    assert [text.count(f"at most {n} tokens") for n in (128, 999)] == [1, 1]
 
 
 def test_the_figure_is_drawn_to_scale_and_escaped(readme):
