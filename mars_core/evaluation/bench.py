@@ -192,14 +192,14 @@ def rows_of(
 
 def table(*results: BenchResult) -> str:
     """Results for a terminal, under one another; conditions like those above are not repeated."""
-    said: list[list[str]] = []
+    above: list[list[str]] = [[], [], []]
     lines: list[str] = []
     for result in results:
-        for part in (caption(result), forward_lines(result), settings_lines(result)):
-            if part not in said:
-                lines += part
-                said.append(part)
+        parts = [caption(result), forward_lines(result), settings_lines(result)]
+        for part, last in zip(parts, above, strict=True):
+            lines += part if part != last else []
         lines += row_lines(result)
+        above = parts
     return "\n".join(lines)
 
 

@@ -68,11 +68,11 @@ def test_several_results_say_once_what_they_share(readme):
     for name, about in (("y", ABOUT), ("z", longer)):
         more = replace(RESULT, about=about, floor=None, forwards=[], rows=[row("AR", 1.0, batch=8)])
         (readme.parent / f"{name}.json").write_text(json.dumps(asdict(more)))
-    readme.write_text("<!-- bench: x.json y.json z.json -->\n<!-- end -->\n")
+    readme.write_text("<!-- bench: x.json y.json z.json y.json -->\n<!-- end -->\n")
     text = written(readme)[readme]
     assert text.count("torch 2") == 1
-    assert text.count("8 at once") == 2
-    assert [text.count(f"at most {n} tokens") for n in (128, 999)] == [1, 1]
+    assert text.count("8 at once") == 3
+    assert [text.count(f"at most {n} tokens") for n in (128, 999)] == [2, 1]
 
 
 def test_the_figure_is_drawn_to_scale_and_escaped(readme):
