@@ -25,6 +25,8 @@ from transformers.models.llama.modeling_llama import LlamaModel
 from transformers.models.qwen2.modeling_qwen2 import Qwen2Model
 from transformers.models.qwen3.modeling_qwen3 import Qwen3Model
 
+from mars_core.models.packing import side_by_side
+
 LEAN = (LlamaModel, Qwen2Model, Qwen3Model)
 
 
@@ -127,7 +129,8 @@ def hidden_states(
         y = norm(layer.input_layernorm, x)
         x = x + attended(layer.self_attn, y, cos, sin, bias, cached)
         y, mlp = norm(layer.post_attention_layernorm, x), layer.mlp
-        x = x + mlp.down_proj(silu(mlp.gate_proj(y)).mul_(mlp.up_proj(y)))
+        gate, up = side_by_side((mlp.gate_proj, mlp.up_proj), y).chunk(2, dim=-1)
+        x = x + mlp.down_proj(silu(gate).mul_(up))
     return norm(decoder.norm, x)
 
 
@@ -145,17 +148,14 @@ def attended(
     """
     rows, n, _ = x.shape
     d = attention.head_dim
-    q, k, v = (
-        projection(x).view(rows, n, -1, d)
-        for projection in (attention.q_proj, attention.k_proj, attention.v_proj)
-    )
+    heads, own = attention.config.num_attention_heads, attention.config.num_key_value_heads
+    found = side_by_side((attention.q_proj, attention.k_proj, attention.v_proj), x)
+    turning, v = found.view(rows, n, -1, d).split((heads + own, own), dim=2)
     if hasattr(attention, "q_norm"):
-        q, k = norm(attention.q_norm, q), norm(attention.k_norm, k)
-    heads = q.shape[2]
-    turned = rotated(torch.cat((q, k), dim=2), cos, sin)
-    q, k = turned[:, :, :heads], turned[:, :, heads:]
+        q, k = turning.split((heads, own), dim=2)
+        turning = torch.cat((norm(attention.q_norm, q), norm(attention.k_norm, k)), dim=2)
+    q, k = rotated(turning, cos, sin).split((heads, own), dim=2)
     keys, values = cached.update(k.transpose(1, 2), v.transpose(1, 2))
-    own = k.shape[2]
     # heads with the same keys and values as one head with more queries: (rows, k, g n, d)
     queries = q.view(rows, n, own, -1, d).permute(0, 2, 3, 1, 4).reshape(rows, own, -1, d)
     mixed = scaled_dot_product_attention(

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, cast
+from typing import Any
 
 import torch
 from torch import nn
@@ -116,11 +116,8 @@ def linear_ms(dtype: torch.dtype, device: torch.device, packed: bool) -> float:
     """
     shape: dict[str, Any] = {"in_features": PROBE_WIDTH, "out_features": PROBE_WIDTH, "bias": False}
     try:
-        layers: list[nn.Module] = [
-            nn.Linear(**shape, dtype=dtype, device=device) for _ in range(PROBE_WEIGHTS)
-        ]
-        if packed:
-            layers = [PackedLinear(cast(nn.Linear, layer)) for layer in layers]
+        plain = [nn.Linear(**shape, dtype=dtype, device=device) for _ in range(PROBE_WEIGHTS)]
+        layers = [PackedLinear(layer.weight) for layer in plain] if packed else plain
         inputs = [torch.ones(rows, PROBE_WIDTH, dtype=dtype, device=device) for rows in PROBE_ROWS]
 
         def work() -> None:

@@ -22,7 +22,6 @@ from transformers import (
 from mars_core.models import catalog, checks, hardware
 from mars_core.models.hush import quiet
 from mars_core.models.load import load
-from mars_core.models.packing import PackedLinear
 from tests.tiny import (
     EOS_ID,
     MASK_ID,
@@ -124,14 +123,6 @@ def test_a_packed_model_says_the_same(folder, monkeypatch):
     assert torch.equal(
         packed.model.generate(PROMPT, **options), plain.model.generate(PROMPT, **options)
     )
-
-
-@pytest.mark.parametrize("bias", [False, True])
-@pytest.mark.parametrize("shape", [(1, 1), (1, 4), (2, 5), (1, 40)])
-def test_a_packed_layer_is_the_layer(bias, shape):
-    layer = torch.nn.Linear(24, 56, bias=bias).requires_grad_(False)
-    x = torch.randn(*shape, 24)
-    assert torch.allclose(PackedLinear(layer)(x), layer(x), atol=1e-5)
 
 
 def test_an_absent_device_and_unknown_choices(folder, monkeypatch, problem):
