@@ -117,7 +117,7 @@ def linear_ms(dtype: torch.dtype, device: torch.device, packed: bool) -> float:
     shape: dict[str, Any] = {"in_features": PROBE_WIDTH, "out_features": PROBE_WIDTH, "bias": False}
     try:
         plain = [nn.Linear(**shape, dtype=dtype, device=device) for _ in range(PROBE_WEIGHTS)]
-        layers = [PackedLinear(layer.weight) for layer in plain] if packed else plain
+        layers = [PackedLinear(layer) for layer in plain] if packed else plain
         inputs = [torch.ones(rows, PROBE_WIDTH, dtype=dtype, device=device) for rows in PROBE_ROWS]
 
         def work() -> None:

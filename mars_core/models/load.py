@@ -24,7 +24,7 @@ from mars_core.models.hardware import choose_arithmetic, choose_device, dtype_na
 from mars_core.models.hush import quiet
 from mars_core.models.memory import give_back, tidily, weight_bytes
 from mars_core.models.names import check_known
-from mars_core.models.packing import pack_linears
+from mars_core.models.packing import pack_int8, pack_linears
 from mars_core.models.progress import Progress, silent
 from mars_core.models.quantization import in_words, possible, settings, settle
 from mars_core.models.sizes import Sizes
@@ -161,6 +161,8 @@ def load(
         )
     if kind == "nf4":
         settle(model, how.dtype)
+    if kind == "int8" and where.type == "cpu" and how.dtype is torch.bfloat16:
+        pack_int8(model)
     packed = how.packed and kind == "none"
     if packed:
         pack_linears(model)

@@ -1,4 +1,4 @@
-"""Packed layers give what the plain ones give, alone, joined, and inside every kind of model."""
+"""Packed layers, also in 8 bits, give what plain ones give: alone, joined, and in every model."""
 
 from __future__ import annotations
 
@@ -6,11 +6,19 @@ from copy import deepcopy
 
 import pytest
 import torch
+from bitsandbytes.nn.modules import Int8Params, Linear8bitLt
 from torch import nn
 
 from mars_core.cache import Session
 from mars_core.models.memory import weight_bytes
-from mars_core.models.packing import PackedLinear, Part, pack_linears, side_by_side
+from mars_core.models.packing import (
+    Int8Linear,
+    PackedLinear,
+    Part,
+    pack_int8,
+    pack_linears,
+    side_by_side,
+)
 from mars_core.trunk import Whole
 from mars_core.window import Window
 from tests.tiny import tiny_llama, tiny_qwen2, tiny_qwen3
@@ -33,7 +41,7 @@ class Gated(nn.Module):
 def test_a_packed_layer_is_the_layer(bias, shape):
     layer = nn.Linear(24, 56, bias=bias).requires_grad_(False)
     x = torch.randn(*shape, 24)
-    assert torch.allclose(PackedLinear(layer.weight, layer.bias)(x), layer(x), atol=1e-5)
+    assert torch.allclose(PackedLinear(layer)(x), layer(x), atol=1e-5)
 
 
 @pytest.mark.parametrize("biases", [(False, False), (True, True)])
@@ -93,3 +101,39 @@ def test_a_packed_model_says_the_same(kind, ours):
         window = Window((3, 4), (11, 12), (2, 2, 1), len(PROMPT), 2)
         found += session.forward([window.fed()])
     torch.testing.assert_close(found[1], found[0], rtol=1e-4, atol=1e-4)
+
+
+def in_8_bits(inputs, outputs, bias):
+    """A layer as bitsandbytes quantises it, and a plain one of the weights that it stands for."""
+    torch.manual_seed(inputs + outputs)
+    layer = Linear8bitLt(inputs, outputs, bias=bias, has_fp16_weights=False)
+    weight = torch.randn(outputs, inputs)
+    layer.weight = Int8Params(weight, requires_grad=False, has_fp16_weights=False)
+    layer = layer.to("cpu")
+    plain = nn.Linear(inputs, outputs, bias=bias)
+    with torch.no_grad():
+        plain.weight.copy_(layer.weight.detach() * layer.weight.SCB[:, None] / 127)
+        if bias:
+            layer.bias = nn.Parameter(plain.bias.detach().to(torch.bfloat16))
+    return layer, plain
+
+
+@pytest.mark.parametrize("bias", [False, True])
+@pytest.mark.parametrize("rows", [1, 4, 8, 9, 40])
+def test_8_bits_give_what_their_weights_stand_for(rows, bias):
+    """Also several layers as one, whose scales differ."""
+    pairs = [in_8_bits(64, outputs, bias) for outputs in (56, 7)]
+    x = torch.randn(1, rows, 64, dtype=torch.bfloat16)
+    got = Int8Linear(*(layer for layer, _ in pairs))(x)
+    with torch.no_grad():
+        wanted = torch.cat([plain(x.float()) for _, plain in pairs], dim=-1)
+    assert got.shape == (1, rows, 63)
+    assert got.dtype == torch.bfloat16
+    assert (got.float() - wanted).norm() < 5e-3 * wanted.norm()
+
+
+@pytest.mark.parametrize(("inputs", "kind"), [(32, Int8Linear), (48, Linear8bitLt)])
+def test_what_torch_cannot_take_in_8_bits_stays(inputs, kind):
+    model = nn.Sequential(in_8_bits(inputs, 8, False)[0], in_8_bits(64, 8, False)[0])
+    pack_int8(model)
+    assert {type(layer) for layer in model} == {kind}

@@ -16,6 +16,7 @@ from mars_core.events import Step
 from mars_core.models import hardware, quantization
 from mars_core.models.load import load
 from mars_core.models.memory import weight_bytes
+from mars_core.models.packing import Int8Linear
 from mars_core.models.sizes import Sizes
 from mars_core.reference import reference_decode
 from mars_core.row import Request
@@ -74,6 +75,22 @@ def test_it_is_nearly_the_same_model(folder, quantised):
         == plain.parameters
         == sum(p.numel() for p in sharp(tied=True).parameters())
     )
+
+
+def test_8_bits_in_bfloat16_are_computed_by_torch(folder):
+    """Weights alone are in 8 bits there, so that it is nearer than what bitsandbytes computes."""
+    plain = load(str(folder), **PLAIN)
+    ours = load(str(folder), quantize="int8", device="cpu", dtype="bfloat16")
+    layers = [m for m in ours.model.modules() if isinstance(m, Int8Linear)]
+    assert len(layers) == 2 * 4  # of each layer: queries to values, output, gate and up, down
+    wanted = logits(plain, PROMPT)
+    assert 0 < (logits(ours, PROMPT) - wanted).norm() / wanted.norm() < 0.05
+    assert ours.quantization == "int8"
+    session = ours.session()
+    session.prefill([PROMPT])
+    (found,) = session.forward([Fed([7], [7], head=[0])])
+    wanted = logits(plain, [*PROMPT, 7])[-1]
+    assert (found.float() - wanted).norm() / wanted.norm() < 0.05
 
 
 def test_what_it_takes_is_what_was_planned(folder, quantised):
