@@ -18,6 +18,7 @@ from mars_core.evaluation.forwards import ROWS, floor, interleave
 from mars_core.evaluation.results import read_result
 from mars_core.evaluation.settings import BenchConfig
 from mars_core.evaluation.ways import AR, GENERATE, Outcome, ways_of
+from mars_core.models import hardware
 from mars_core.models.load import load
 from tests.tiny import tiny_checkpoint, tiny_llama
 
@@ -27,12 +28,23 @@ SMALL = BenchConfig(
     batch_sizes=(1, 2),
     taus=(1.0, 0.0),
     batch_tau=0.5,
+    windows=(2,),
     strategies=("none", "block", "cursor"),
     cache_blocks=(4,),
     max_new_tokens=8,
     repeats=3,
 )
-ONE = [AR, GENERATE, "verified", "tau 1", "tau 0", "prompt lookup", "Jacobi"]
+ONE = [
+    AR,
+    GENERATE,
+    "verified",
+    "tau 1",
+    "tau 0",
+    "tau 0.5, B = 2",
+    "tau 0.5, paced",
+    "prompt lookup",
+    "Jacobi",
+]
 MANY = [
     AR,
     GENERATE,
@@ -192,6 +204,24 @@ def test_a_draft_model_is_a_way_of_its_own(loaded):
     assert "assisted" not in ways_of(loaded, SMALL, 2, draft=loaded)
 
 
+def test_windows_of_one_sequence():
+    ways = replace(SMALL, block_size=4, windows=(2, 8)).of_one()
+    sizes = {name: (how.block_size, how.adaptive_masks) for name, (how, _) in ways.items()}
+    assert sizes["tau 0.5, B = 2"] == (2, False)
+    assert sizes["tau 0.5, B = 8"] == (8, False)
+    assert sizes["tau 0.5, paced"] == (4, True)
+
+
+def test_plain_layers_are_a_way_of_their_own(folder, monkeypatch, capsys):
+    monkeypatch.setattr(hardware, "fastest", lambda dtype, device, allowed: (allowed, 1.0))
+    flags = "--sections prompts --sets facts --limit 1 --batch-sizes 1 2 --repeats 3 --unpacked"
+    given = ["bench", "--model", folder, *flags.split(), "--dtype", "float32", "--json"]
+    assert cli.main([*given, "--max-new-tokens", "4"]) == 0
+    rows = json.loads(capsys.readouterr().out)["rows"]
+    found = [row for row in rows if row["way"] == "generate, unpacked"]
+    assert [(row["batch"], row["match"]) for row in found] == [(1, 1.0), (2, 1.0)]
+
+
 def test_without_a_mask_only_what_needs_none_is_measured(tmp_path):
     plain = load(str(tiny_checkpoint(tmp_path / "plain", mask=False)), device="cpu")
     assert list(ways_of(plain, SMALL, 1)) == [AR, GENERATE, "prompt lookup", "Jacobi"]
@@ -221,7 +251,7 @@ def test_the_command(folder, capsys):
     assert cli.main(given) == 0
     found = json.loads(capsys.readouterr().out)
     assert [row["way"] for row in found["rows"]] == [
-        AR, GENERATE, "verified", "tau 0.5", "prompt lookup", "Jacobi"
+        AR, GENERATE, "verified", "tau 0.5", "tau 0.95, paced", "prompt lookup", "Jacobi"
     ]  # fmt: skip
     assert found["floor"] is None
 
@@ -236,6 +266,7 @@ def test_the_command(folder, capsys):
         ({"repeats": 2}, "at least 3"),
         ({"taus": (2.0,)}, "tau is 2"),
         ({"batch_tau": 2.0}, "tau is 2"),
+        ({"windows": (2, 0)}, "block size is 0"),
         ({"drafts": 99}, "drafts is 99"),
     ],
 )

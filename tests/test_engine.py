@@ -6,6 +6,7 @@ import threading
 from dataclasses import replace
 
 import pytest
+import torch
 
 from mars_core import trace
 from mars_core.cache import Session
@@ -13,7 +14,7 @@ from mars_core.chat import encode_chat
 from mars_core.config import DecodeConfig, SpecialTokens
 from mars_core.control import LiveControl
 from mars_core.decode import decode
-from mars_core.engine import Engine
+from mars_core.engine import Engine, forward_of
 from mars_core.errors import MarsError
 from mars_core.events import Step
 from mars_core.models.load import load
@@ -221,3 +222,16 @@ def test_a_wide_window_at_the_end_of_the_context(engine):
     done = list(engine.generate(messages, config))[-1]
     assert done.reason == "context"
     assert done.tokens + len(encode_chat(engine.loaded.tokenizer, messages)[0]) == 256
+
+
+@pytest.mark.parametrize(("context", "cached"), [(512, 128), (100, 97), (2, 0)])
+def test_forwards_are_timed_behind_cached_tokens(loaded, context, cached):
+    """As many as there is room for; none of them is computed."""
+    short = replace(loaded, context_length=context)
+    forward = forward_of(short, 3, sequences=2)
+    session = forward.func.__self__
+    assert [len(tokens) for tokens in session.tokens] == [cached, cached]
+    first, second = forward()
+    assert first.shape == (min(3, context), loaded.model.config.vocab_size)
+    assert torch.equal(first, second)
+    assert torch.equal(forward()[0], first)

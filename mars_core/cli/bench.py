@@ -72,7 +72,13 @@ def add_bench(parser: argparse.ArgumentParser, default: BenchConfig) -> None:
     add("--limit", type=int, default=default.limit, help="prompts of each set (%(default)s)")
     several("--batch-sizes", default.batch_sizes, type=int)
     several("--taus", default.taus, type=float)
-    add("--batch-tau", type=float, default=default.batch_tau, help="of many (%(default)s)")
+    add(
+        "--batch-tau",
+        type=float,
+        default=default.batch_tau,
+        help="of many, and paced (%(default)s)",
+    )
+    add("--windows", nargs="*", type=int, default=default.windows, help="of one: other B's (none)")
     several("--strategies", default.strategies, choices=get_args(Strategy))
     several("--cache-blocks", default.cache_blocks, type=int)
     add("--block-size", type=int, default=default.block_size, help="mask slots B (%(default)s)")
@@ -81,22 +87,31 @@ def add_bench(parser: argparse.ArgumentParser, default: BenchConfig) -> None:
     add("--max-new-tokens", type=int, default=default.max_new_tokens, help="(%(default)s)")
     add("--repeats", type=int, default=default.repeats, help="interleaved repeats (%(default)s)")
     add("--draft-model", help="for assisted generation: a smaller model with the same tokens")
+    add(
+        "--unpacked",
+        action="store_true",
+        help="where linear layers are packed: `generate` with plain ones too, as transformers has "
+        "them (a second copy of the weights)",
+    )
 
 
 def run_bench(args: argparse.Namespace) -> int:
     """Measure and print tables, or JSON."""
     config = settings_from(args, BenchConfig)
     loaded = load_model(args)
-    draft = None
+    draft = plain = None
+    how = load_config_from(args)
     if args.draft_model:
-        draft = load_shown(replace(load_config_from(args), model=args.draft_model, adapter="auto"))
+        draft = load_shown(replace(how, model=args.draft_model, adapter="auto"))
+    if args.unpacked and loaded.packed:
+        plain = load_shown(replace(how, packing=False))
 
     from mars_core.engine import check_same_tokens
     from mars_core.evaluation.bench import bench, table
 
     if draft is not None:
         check_same_tokens(loaded, draft)
-    show(args, bench(loaded, config, draft, Count("rounds")), table)
+    show(args, bench(loaded, config, draft, plain, Count("rounds")), table)
     return 0
 
 

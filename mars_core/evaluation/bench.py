@@ -18,8 +18,9 @@ from typing import Any
 
 from mars_core.about import conditions
 from mars_core.chat import ChatTurn
+from mars_core.engine import CACHED_TOKENS
 from mars_core.evaluation.decoding import questions
-from mars_core.evaluation.forwards import CACHED_TOKENS, Floor, ForwardCost, floor, forwards_by_rows
+from mars_core.evaluation.forwards import Floor, ForwardCost, floor, forwards_by_rows
 from mars_core.evaluation.measure import Timing, spread, summary
 from mars_core.evaluation.settings import BenchConfig, SetName
 from mars_core.evaluation.ways import AR, BASELINES, Conversations, Outcome, Way, ways_of
@@ -77,9 +78,10 @@ def bench(
     loaded: LoadedModel,
     config: BenchConfig,
     draft: LoadedModel | None = None,
+    plain: LoadedModel | None = None,
     report: Report = lambda done: None,
 ) -> BenchResult:
-    """Measure. draft: see `ways_of`. report: called with how many rounds are done."""
+    """Measure. draft, plain: see `ways_of`. report: called with how many rounds are done."""
     wanted = config.sections
     forwards = forwards_by_rows(loaded, FORWARD_REPEATS) if "forwards" in wanted else []
     rows: list[BenchRow] = []
@@ -93,7 +95,7 @@ def bench(
     for name in config.sets if "prompts" in wanted else ():
         conversations = [question.messages for question in questions(name, config.limit)]
         for size in config.batch_sizes:
-            ways = ways_of(loaded, config, size, draft)
+            ways = ways_of(loaded, config, size, draft, plain)
             rows += measure(loaded, ways, name, size, conversations, config.repeats, round_done)
     return BenchResult(
         format=FORMAT,

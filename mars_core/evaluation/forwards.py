@@ -15,6 +15,7 @@ from typing import TypeVar
 import torch
 
 from mars_core.cache import Fed
+from mars_core.engine import CACHED_TOKENS
 from mars_core.errors import MarsError
 from mars_core.evaluation.measure import Timing, summary
 from mars_core.models.hardware import synchronizer
@@ -25,7 +26,6 @@ from mars_core.stopwatch import Stopwatch
 Name = TypeVar("Name")
 
 ROWS = (1, 2, 4, 5, 9, 16)
-CACHED_TOKENS = 128
 # more than any cache holds; the best of some rounds, since whatever else runs only takes away
 BANDWIDTH_BYTES, BANDWIDTH_ROUNDS = 512 * 2**20, 7
 

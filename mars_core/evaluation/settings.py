@@ -90,9 +90,10 @@ class BenchConfig:
 
     sections: forwards by their rows, prompts in all ways. sets, limit: as in DecodingConfig.
     batch_sizes: sequences at once; with one, taus are compared with each other and with what others
-    offer, with more, ways to cache at `batch_tau`. strategies, cache_blocks: see `Caching`; every
-    block size is a way of its own. repeats: timed rounds, the ways in turn. The others: as in
-    DecodeConfig.
+    offer, with more, ways to cache at `batch_tau`. windows: other B than block_size, for one
+    sequence at `batch_tau`, to compare with masks paced by their worth. strategies, cache_blocks:
+    see `Caching`; every block size is a way of its own. repeats: timed rounds, the ways in turn.
+    The others: as in DecodeConfig.
     """
 
     sections: tuple[Section, ...] = get_args(Section)
@@ -101,6 +102,7 @@ class BenchConfig:
     batch_sizes: tuple[int, ...] = (1, 4)
     taus: tuple[float, ...] = (1.0, 0.95, 0.9, 0.8, 0.7)
     batch_tau: float = 0.95
+    windows: tuple[int, ...] = ()
     strategies: tuple[Strategy, ...] = ("block", "cursor")
     cache_blocks: tuple[int, ...] = (4, 16)
     block_size: int = 4
@@ -147,6 +149,9 @@ class BenchConfig:
     def of_one(self) -> dict[str, tuple[DecodeConfig, Caching]]:
         """Our ways for one sequence besides AR, by name."""
         found = {"verified": self.verified} | {f"tau {t:g}": self.by_tau(t) for t in self.taus}
+        tau, name = self.by_tau(self.batch_tau), f"tau {self.batch_tau:g}"
+        found |= {f"{name}, B = {size}": replace(tau, block_size=size) for size in self.windows}
+        found[f"{name}, paced"] = replace(tau, adaptive_masks=True)
         return {name: (decode, Caching()) for name, decode in found.items()}
 
     def of_many(self) -> dict[str, tuple[DecodeConfig, Caching]]:

@@ -68,11 +68,16 @@ Way = Callable[[Conversations], Outcome]
 
 
 def ways_of(
-    loaded: LoadedModel, config: BenchConfig, size: int, draft: LoadedModel | None = None
+    loaded: LoadedModel,
+    config: BenchConfig,
+    size: int,
+    draft: LoadedModel | None = None,
+    plain: LoadedModel | None = None,
 ) -> dict[str, Way]:
     """Every way of answering `size` prompts at once, by name; the two of one token each first.
 
-    draft: a second model, with which transformers' assisted generation is a way too.
+    draft: a second model, with which transformers' assisted generation is a way too. plain: the
+    same model with plain linear layers, so that `generate` as anybody has it is one too.
     """
     engine = Engine(loaded)
     ours = config.of_one() if size == 1 else config.of_many()
@@ -80,6 +85,8 @@ def ways_of(
         AR: _decoded(engine, config.one, Caching(), size),
         GENERATE: _generated(loaded, config, size),
     }
+    if plain is not None:
+        found[f"{GENERATE}, unpacked"] = _generated(plain, config, size)
     if loaded.special.mask_id is not None:
         found |= {name: _decoded(engine, *way, size) for name, way in ours.items()}
     if size == 1:
