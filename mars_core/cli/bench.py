@@ -90,8 +90,8 @@ def add_bench(parser: argparse.ArgumentParser, default: BenchConfig) -> None:
     add(
         "--unpacked",
         action="store_true",
-        help="where linear layers are packed: `generate` with plain ones too, as transformers has "
-        "them (a second copy of the weights)",
+        help="`generate` with plain linear layers too, neither packed nor quantised, as transformers "
+        "has them (a second copy of the weights)",
     )
 
 
@@ -103,8 +103,8 @@ def run_bench(args: argparse.Namespace) -> int:
     how = load_config_from(args)
     if args.draft_model:
         draft = load_shown(replace(how, model=args.draft_model, adapter="auto"))
-    if args.unpacked and loaded.packed:
-        plain = load_shown(replace(how, packing=False))
+    if args.unpacked:
+        plain = load_shown(replace(how, packing=False, quantize="none"))
 
     from mars_core.engine import check_same_tokens
     from mars_core.evaluation.bench import bench, table

@@ -1,9 +1,9 @@
 """`mars report`: the tables and figures of a README or card, written from the results they show.
 
 Tables stand between `<!-- bench: FILE FILE ... -->` and `<!-- end -->`, where FILE is what `mars
-bench --json` printed, by its path from the document. Every such result with rows has a figure of
-the same name, `.svg`. `<!-- decoding: FILE FILE ... -->` is one table of what `mars evaluate
-decoding` printed so.
+bench --json` printed, by its path from the document. The rows of a block have a figure, `.svg`, of
+the file's name, or of what the names of several have in common.
+`<!-- decoding: FILE FILE ... -->` is one table of what `mars evaluate decoding` printed so.
 """
 
 from __future__ import annotations
@@ -71,9 +71,8 @@ def written(document: Path) -> dict[Path, str]:
         start, kind, names, end = found.groups()
         paths = [document.parent / name for name in names.split()]
         results = KINDS[kind].read(paths)
-        for path, result in zip(paths, results, strict=True):
-            if isinstance(result, BenchResult) and result.rows:
-                figures[path.with_suffix(".svg")] = figure(result)
+        if kind == "bench" and any(result.rows for result in results):
+            figures[paths[0].with_name(f"{common_name(paths)}.svg")] = figure(*results)
         return f"{start}{KINDS[kind].shown(results)}\n{end}"
 
     shown, count = BLOCK.subn(block, text)
@@ -84,18 +83,26 @@ def written(document: Path) -> dict[Path, str]:
     return {document: shown, **figures}
 
 
+def common_name(paths: Sequence[Path]) -> str:
+    """The words, by place, that all names have; of one file, its name."""
+    places = zip(*(path.stem.split("-") for path in paths), strict=False)
+    common = [words[0] for words in places if len(set(words)) == 1]
+    return "-".join(common) or paths[0].stem
+
+
 def fenced(text: str) -> str:
     """Text as it is, in Markdown."""
     return f"```\n{text}\n```"
 
 
-def figure(result: BenchResult) -> str:
+def figure(*results: BenchResult) -> str:
     """The speed-ups as an SVG: a bar for every way, quartiles, and a line where AR is."""
-    groups = [list(rows) for _, rows in groupby(result.rows, key=lambda r: (r.set, r.batch))]
-    most = max(1.0, *(row.speed_up.high for row in result.rows))
-    height = sum(HEAD + LINE * len(rows) for rows in groups) + 10
+    rows = [row for result in results for row in result.rows]
+    groups = [list(some) for _, some in groupby(rows, key=lambda row: (row.set, row.batch))]
+    most = max(1.0, *(row.speed_up.high for row in rows))
+    height = sum(HEAD + LINE * len(group) for group in groups) + 10
     width = LEFT + BAR + RIGHT
-    about = result.about
+    about = results[0].about
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" role="img" '
         f'width="{width}" height="{height}">',
@@ -104,9 +111,9 @@ def figure(result: BenchResult) -> str:
         f"<style>{STYLE}</style>",
     ]
     top = 0
-    for rows in groups:
-        parts += _group(rows, top, BAR / most)
-        top += HEAD + LINE * len(rows)
+    for group in groups:
+        parts += _group(group, top, BAR / most)
+        top += HEAD + LINE * len(group)
     return "\n".join([*parts, "</svg>"]) + "\n"
 
 

@@ -75,6 +75,24 @@ def test_several_results_say_once_what_they_share(readme):
     assert [text.count(f"at most {n} tokens") for n in (128, 999)] == [2, 1]
 
 
+@pytest.mark.parametrize(
+    ("names", "name"),
+    [
+        (["x"], "x"),
+        (["batch-1-cpu", "batch-16-cpu", "batch-4-cpu"], "batch-cpu"),
+        (["one", "two"], "one"),
+        (["a-1", "a-2"], "a"),
+    ],
+)
+def test_a_block_has_one_figure(readme, names, name):
+    for file in names:
+        (readme.parent / f"{file}.json").write_text((readme.parent / "x.json").read_text())
+    readme.write_text(f"<!-- bench: {' '.join(f'{n}.json' for n in names)} -->\n<!-- end -->\n")
+    _, *figures = written(readme).items()
+    assert figures == [(readme.parent / f"{name}.svg", figure(*[RESULT] * len(names)))]
+    assert figure(RESULT, RESULT).count("<rect") == 2 * figure(RESULT).count("<rect")
+
+
 def test_the_figure_is_drawn_to_scale_and_escaped(readme):
     text = figure(RESULT)
     tree = ElementTree.fromstring(text)
