@@ -90,8 +90,8 @@ def add_bench(parser: argparse.ArgumentParser, default: BenchConfig) -> None:
     add(
         "--unpacked",
         action="store_true",
-        help="`generate` with plain linear layers too, neither packed nor quantised, as transformers "
-        "has them (a second copy of the weights)",
+        help="`generate` with plain linear layers too, neither packed nor quantised, as "
+        "transformers has them (a second copy of the weights)",
     )
 
 
