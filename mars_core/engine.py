@@ -123,12 +123,14 @@ class Engine:
                 yield recorder.record(event, ms)
 
     def _warm_up_batch(self, config: DecodeConfig, rows: int) -> dict[int, dict[int, float]] | None:
-        """Run a forward of such a batch once; what forwards cost, where that is asked for."""
+        """Run the forwards of such a batch once; what they cost, where that is asked for."""
         paced = config.adaptive_masks and config.mode == "tau"
         if not paced and not (config.adaptive and config.mode == "verified"):
-            forward_of(self.loaded, config.slots, rows)()
+            for width in {1, config.slots, 2 * config.slots}:
+                forward_of(self.loaded, width, rows)()
             return None
-        widths = sorted({1, config.slots, widest(config)})
+        # wider ones are taken to cost as much more as these do
+        widths = sorted({1, config.slots, min(widest(config), COST_ROWS[-1])})
         return self._measured([*(n for n in COST_BATCHES if n < rows), rows], widths)
 
     def _measured(

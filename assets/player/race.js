@@ -85,7 +85,7 @@ const createRace = (root, { server = null, still = false } = {}) => {
     for (const one of lanes) one.scaleTo?.(longest);
     const words = verdict
       ? "Side by side, as fast as they were."
-      : "Stopped before two lanes were measured: there is no verdict.";
+      : "There is no verdict: that takes two lanes that ran to their end, AR among them.";
     setState(verdict ? "done" : "stopped", words);
     const calm = matchMedia("(prefers-reduced-motion: reduce)").matches;
     if (verdict && !calm) {

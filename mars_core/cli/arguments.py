@@ -109,7 +109,7 @@ def add_greedy_arguments(parser: argparse.ArgumentParser) -> None:
     add(
         "--adaptive-masks",
         action="store_true",
-        help="mode tau: feed only masks that are worth their time here",
+        help="mode tau, without a draft model: feed only masks that are worth their time here",
     )
     add_draft_arguments(parser)
     add("--metric", choices=get_args(Metric), default=default.metric, help="confidence metric")

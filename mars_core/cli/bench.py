@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import get_args
+from typing import cast, get_args
 
 from mars_core.cli.arguments import (
     Commands,
@@ -21,7 +21,7 @@ from mars_core.cli.arguments import (
     threaded_engine,
 )
 from mars_core.cli.evaluate import Count, show
-from mars_core.config import Strategy
+from mars_core.config import DtypeName, Strategy
 from mars_core.evaluation.settings import BenchConfig, Section, SetName
 
 
@@ -104,7 +104,9 @@ def run_bench(args: argparse.Namespace) -> int:
     if args.draft_model:
         draft = load_shown(replace(how, model=args.draft_model, adapter="auto"))
     if args.unpacked:
-        plain = load_shown(replace(how, packing=False, quantize="none"))
+        plain = load_shown(
+            replace(how, dtype=cast(DtypeName, loaded.dtype_name), packing=False, quantize="none")
+        )
 
     from mars_core.engine import check_same_tokens
     from mars_core.evaluation.bench import bench, table

@@ -97,9 +97,12 @@ def fenced(text: str) -> str:
 
 def figure(*results: BenchResult) -> str:
     """The speed-ups as an SVG: a bar for every way, quartiles, and a line where AR is."""
-    rows = [row for result in results for row in result.rows]
-    groups = [list(some) for _, some in groupby(rows, key=lambda row: (row.set, row.batch))]
-    most = max(1.0, *(row.speed_up.high for row in rows))
+    groups = [
+        list(rows)
+        for result in results
+        for _, rows in groupby(result.rows, key=lambda row: (row.set, row.batch))
+    ]
+    most = max(1.0, *(row.speed_up.high for rows in groups for row in rows))
     height = sum(HEAD + LINE * len(group) for group in groups) + 10
     width = LEFT + BAR + RIGHT
     about = results[0].about

@@ -161,11 +161,13 @@ def load(
         )
     if kind == "nf4":
         settle(model, how.dtype)
-    if kind == "int8" and where.type == "cpu" and how.dtype is torch.bfloat16:
-        pack_int8(model)
-    packed = how.packed and kind == "none"
-    if packed:
+    plain = how.packed and kind == "none"
+    if plain:
         pack_linears(model)
+    in_bfloat16 = where.type == "cpu" and how.dtype is torch.bfloat16
+    packed = plain or (
+        kind == "int8" and in_bfloat16 and packing and not compiled and pack_int8(model)
+    )
     give_back()
     loaded = LoadedModel(
         model=model,

@@ -123,13 +123,16 @@ def pack_linears(model: nn.Module) -> None:
     replace(model, nn.Linear, PackedLinear)
 
 
-def pack_int8(model: nn.Module) -> None:
-    """Replace every layer that bitsandbytes has quantised to int8, if all can be."""
+def pack_int8(model: nn.Module) -> bool:
+    """Replace every layer that bitsandbytes has quantised to int8, if all can be: whether so."""
     from bitsandbytes.nn.modules import Linear8bitLt
 
-    found = [layer for layer in model.modules() if type(layer) is Linear8bitLt]
-    if not any(layer.in_features % INT8_INPUTS for layer in found):
-        replace(model, Linear8bitLt, Int8Linear)
+    if any(
+        layer.in_features % INT8_INPUTS for layer in model.modules() if type(layer) is Linear8bitLt
+    ):
+        return False
+    replace(model, Linear8bitLt, Int8Linear)
+    return True
 
 
 @torch.no_grad()
@@ -138,7 +141,8 @@ def replace(model: nn.Module, kind: type[nn.Module], packed: Callable[..., nn.Mo
 
     packed: what does the work of some layers side by side.
     """
-    for parent in list(model.modules()):
+    # the layers themselves must not be held: each has to go when its own is done
+    for parent in [module for module in model.modules() if type(module) is not kind]:
         for names in TOGETHER:
             layers: list[Any] = [getattr(parent, name, None) for name in names]
             if can_join(layers, kind):
@@ -147,9 +151,9 @@ def replace(model: nn.Module, kind: type[nn.Module], packed: Callable[..., nn.Mo
                 for name, (start, end) in zip(names, pairwise(ends), strict=True):
                     part = Part(joined, slice(start, end), last=name == names[-1])
                     setattr(parent, name, part)
-        for name, child in list(parent.named_children()):
-            if type(child) is kind:
-                setattr(parent, name, packed(child))
+        alone = [name for name, child in parent.named_children() if type(child) is kind]
+        for name in alone:
+            setattr(parent, name, packed(getattr(parent, name)))
 
 
 def can_join(layers: Sequence[Any], kind: type[nn.Module]) -> bool:

@@ -149,8 +149,11 @@ def batch_described(
 ) -> tuple[str, str]:
     """A lane's name and a sentence about it."""
     return {
-        "ar": ("AR", "One token per forward and row, the same weights. Who ends makes room."),
-        "none": ("MARS, no cache", f"tau {settings.tau:g}; everything is computed anew each time."),
+        "ar": ("AR", "One token per forward and row, the same weights; whoever ends makes room."),
+        "none": (
+            "MARS, no cache",
+            f"tau {settings.tau:g}; everything, prompts too, is computed anew in each forward.",
+        ),
         "block": (
             f"MARS, block cache of {cache_block}",
             f"tau {settings.tau:g}; rows fill a block in step: who is done waits, and a forward "

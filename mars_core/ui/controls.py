@@ -209,8 +209,8 @@ def _batch_settings() -> tuple[BatchInputs, gr.Button]:
             container=False,
         )
         with gr.Row():
-            rows = _number(defaults.rows, "Rows at once")
-            cache_block = _number(defaults.cache_block, "Block of the cache")
+            rows = _number(defaults.rows, "Prompts at once")
+            cache_block = _number(defaults.cache_block, "Tokens per cache block")
         batch = gr.Button("Race batches", size="sm", elem_id="race-batches")
     return BatchInputs(prompts, lanes, rows, cache_block), batch
 

@@ -31,11 +31,17 @@ def conversation(prompt: Any, history: Any = None, system: Any = "") -> list[Mes
     return messages
 
 
-def conversations(prompts: str, system: Any = "") -> list[list[Message]]:
+def conversations(lines: str, system: Any = "") -> list[list[Message]]:
     """Those of a batch: one for each line that is not empty. Raises MarsError, likewise."""
-    asked = [line for line in prompts.splitlines() if line.strip()]
-    check_prompts(asked)
-    return [conversation(prompt, None, system) for prompt in asked]
+    return conversation_each([line for line in lines.splitlines() if line.strip()], system)
+
+
+def conversation_each(prompts: Any, system: Any = "") -> list[list[Message]]:
+    """One for each of a list of prompts. Raises MarsError, likewise."""
+    if not isinstance(prompts, list):
+        raise MarsError("prompts must be a list of texts")
+    check_prompts(prompts)
+    return [conversation(prompt, None, system) for prompt in prompts]
 
 
 def _turns(history: Any) -> Sequence[Message]:

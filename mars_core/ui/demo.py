@@ -86,7 +86,8 @@ COPY_LINK = """(...values) => {
   const query = new URLSearchParams();
   NAMES.forEach((name, i) => {
     const value = Array.isArray(values[i]) ? values[i].join() : String(values[i] ?? "");
-    if (value !== DEFAULTS[name]) query.set(name, value);
+    const needed = ["prompts", "batch_lanes"].includes(name);
+    if (value !== DEFAULTS[name] && (value.trim() || !needed)) query.set(name, value);
   });
   const link = new URL(`?${query}`, document.baseURI);
   window.marsStudio.copy(document.querySelector("#link"), String(link));

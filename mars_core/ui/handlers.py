@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Generator, Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import replace
 from itertools import count
@@ -23,7 +23,7 @@ from mars_core.race.settings import (
     RaceConfig,
 )
 from mars_core.ui import links, view
-from mars_core.ui.conversation import conversation, conversations
+from mars_core.ui.conversation import conversation, conversation_each, conversations
 from mars_core.ui.limits import NO_LIMITS, Limits
 from mars_core.ui.line import LOOK_SECONDS, Ahead
 from mars_core.ui.live import LiveRuns, Run
@@ -136,6 +136,9 @@ class Handlers:
                 self._transcripts[visitor] = transcript
                 for batch in self._batches(run):
                     yield transcript.add(batch)
+                if run.race is not None and run.control.read().stop:
+                    # a lane that had just ended does not say so, nor is there a verdict
+                    yield view.page_line("cut", "", name)
         except MarsError as error:
             yield view.page_line("failed", view.sentence(error), name)
         except gr.Error as error:  # ZeroGPU has no GPU to lend, or took it back
@@ -202,7 +205,7 @@ class Handlers:
         """
         try:
             decode = _greedy(tau, block_size, max_new_tokens, use_last_mask, drafts)
-            more = RaceConfig().lanes[2:] if lanes is None else lanes
+            more = _names(lanes, RaceConfig().lanes[2:])
             config = _race(decode, more, second_tau, repeats)
             run = Run.of([conversation(prompt, None, system)], config)
             yield from self._for_a_client(request, run)
@@ -231,9 +234,9 @@ class Handlers:
         """
         try:
             decode = _greedy(tau, block_size, max_new_tokens, use_last_mask, drafts)
-            more = BatchRaceConfig().lanes[1:] if lanes is None else lanes
+            more = _names(lanes, BatchRaceConfig().lanes[1:])
             config = _batch_race(decode, more, rows, cache_block)
-            asked = conversations("\n".join(prompts), system)
+            asked = conversation_each(prompts, system)
             yield from self._for_a_client(request, Run.of(asked, config))
         except MarsError as error:
             raise gr.Error(view.sentence(error), print_exception=False) from None
@@ -365,6 +368,15 @@ def _batch_race(
     """A race of batches: AR and more lanes, as the page or a client asked for it."""
     more = cast("tuple[BatchLaneName, ...]", tuple(lanes))
     return BatchRaceConfig(decode, _whole(rows), _whole(cache_block), ("ar", *more))
+
+
+def _names(lanes: Any, default: Sequence[str]) -> Sequence[str]:
+    """The lanes as a client named them, or the usual ones. Raises MarsError for what is no list."""
+    if lanes is None:
+        return default
+    if not isinstance(lanes, list) or not all(isinstance(lane, str) for lane in lanes):
+        raise MarsError('lanes must be a list of names, such as ["verified"]')
+    return lanes
 
 
 def _view(run: Run) -> view.ViewName:

@@ -25,7 +25,7 @@ BATCH_SECONDS = 0.1
 CLIENT_BATCH_SECONDS = 1.0
 SMALL_MODEL_PARAMETERS = 500_000_000
 
-PageState = Literal["waiting", "idle", "error", "failed", "note"]
+PageState = Literal["waiting", "idle", "error", "failed", "cut", "note"]
 ViewName = Literal["chat", "race"]
 
 
@@ -64,7 +64,7 @@ def page_line(state: PageState, text: str = "", view: ViewName = "chat") -> str:
     """A word of the page itself to one of its views, which is no trace record.
 
     waiting: a run was asked for. idle: it was called off. error: it was refused (a run that is
-    going on goes on). failed: it broke off. note: about what is shown.
+    going on goes on). failed: it broke off. cut: there is no more of it. note: about what is shown.
     """
     return _safe(_json({"type": "page", "view": view, "state": state, "text": text})) + "\n"
 

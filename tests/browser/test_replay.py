@@ -14,6 +14,7 @@ from tests.browser.harness import (
     PAYLOAD,
     ask,
     feed,
+    fill,
     needs_chromium,
     open_page,
     open_player,
@@ -352,6 +353,8 @@ def test_a_copied_link_sets_another_page_up(page, address):
     page.fill("#prompt textarea", "Why & how?")
     page.locator("#tau input[type=number]").fill("0.35")
     page.locator("#sizes input").first.fill("6")
+    page.locator("#batch > button").first.click()
+    fill(page, "#prompts textarea", "")  # which a link cannot set: the page would refuse it
     page.click("#link")
     page.wait_for_function("document.querySelector('#link').textContent == 'Copied'")
     link = page.evaluate("navigator.clipboard.readText()")

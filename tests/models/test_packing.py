@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from copy import deepcopy
 
 import pytest
@@ -17,6 +18,7 @@ from mars_core.models.packing import (
     Part,
     pack_int8,
     pack_linears,
+    replace,
     side_by_side,
 )
 from mars_core.trunk import Whole
@@ -84,6 +86,20 @@ def test_layers_that_cannot_be_joined_are_packed_alone(layers):
     assert {type(layer) for layer in layers.children()} == {PackedLinear}
 
 
+def test_layers_go_one_by_one():
+    """What is replaced is not held until all are: memory would have to hold the model twice."""
+    model = nn.Sequential(*(nn.Linear(8, 8) for _ in range(3)))
+    weights = [weakref.ref(layer.weight) for layer in model]
+    alive = []
+
+    def packed(layer):
+        alive.append(sum(weight() is not None for weight in weights))
+        return nn.Identity()
+
+    replace(model, nn.Linear, packed)
+    assert alive == [3, 2, 1]
+
+
 @pytest.mark.parametrize("kind", MODELS)
 @pytest.mark.parametrize("ours", [True, False])
 def test_a_packed_model_says_the_same(kind, ours):
@@ -135,5 +151,5 @@ def test_8_bits_give_what_their_weights_stand_for(rows, bias):
 @pytest.mark.parametrize(("inputs", "kind"), [(32, Int8Linear), (48, Linear8bitLt)])
 def test_what_torch_cannot_take_in_8_bits_stays(inputs, kind):
     model = nn.Sequential(in_8_bits(inputs, 8, False)[0], in_8_bits(64, 8, False)[0])
-    pack_int8(model)
+    assert pack_int8(model) == (kind is Int8Linear)
     assert {type(layer) for layer in model} == {kind}

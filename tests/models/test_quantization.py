@@ -85,7 +85,10 @@ def test_8_bits_in_bfloat16_are_computed_by_torch(folder):
     assert len(layers) == 2 * 4  # of each layer: queries to values, output, gate and up, down
     wanted = logits(plain, PROMPT)
     assert 0 < (logits(ours, PROMPT) - wanted).norm() / wanted.norm() < 0.05
-    assert ours.quantization == "int8"
+    assert (ours.quantization, ours.packed) == ("int8", True)
+    theirs = load(str(folder), quantize="int8", device="cpu", dtype="bfloat16", packing=False)
+    assert not theirs.packed
+    assert not [m for m in theirs.model.modules() if isinstance(m, Int8Linear)]
     session = ours.session()
     session.prefill([PROMPT])
     (found,) = session.forward([Fed([7], [7], head=[0])])

@@ -80,6 +80,26 @@ def test_a_client_gets_the_recording(client):
     assert [lane["tokens"] for lane in last["lanes"]] == [12, 12, 12]
 
 
-def test_bad_input_is_a_sentence_for_clients_too(client):
-    with pytest.raises(AppError, match="Lane is 'x'"):
-        client.predict(["Why?"], lanes=["x"], api_name="/batch")
+def test_a_prompt_of_several_lines_is_one(client):
+    text = client.predict(["Why?\nAnd why?", "so"], max_new_tokens=4, api_name="/batch")
+    joins = [one for line in text.splitlines() if (one := json.loads(line))["type"] == "join"]
+    asked = [join["prompt"]["messages"][-1]["content"] for join in joins]
+    assert asked == ["Why?\nAnd why?", "so"] * 3
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"lanes": ["x"]}, "Lane is 'x'"),
+        ({"lanes": 5}, "Lanes must be a list of names"),
+        ({"lanes": [5]}, "Lanes must be a list of names"),
+        ({"prompts": "Why?"}, "Prompts must be a list of texts"),
+        ({"prompts": 7}, "Prompts must be a list of texts"),
+        ({"prompts": ["Why?", 7]}, "Write a prompt"),
+        ({"prompts": ["Why?", " "]}, "Write a prompt"),
+        ({"prompts": []}, "write one a line"),
+    ],
+)
+def test_bad_input_is_a_sentence_for_clients_too(client, given, words):
+    with pytest.raises(AppError, match=words):
+        client.predict(**{"prompts": ["Why?"], **given}, api_name="/batch")

@@ -42,10 +42,28 @@ def test_stop_ends_a_race_before_its_next_forward():
     next(texts)
     next(texts)
     handlers.stop(visitor)
-    *_, last = texts
-    records = [json.loads(line) for line in last.splitlines()]
+    *_, text, last = texts
+    assert json.loads(last)["state"] == "cut"
+    records = [json.loads(line) for line in text.splitlines()]
     assert records[-1]["reason"] == "stopped"
     assert sum(record["type"] == "lane" for record in records) == 1
+
+
+class StopsWithTheFirstLane(ScriptedEngine):
+    def race(self, messages, config, control):
+        for record in super().race(messages, config, control):
+            yield record
+            if record.type == "done":
+                control.stop()
+
+
+def test_a_race_that_is_stopped_as_its_first_lane_ends_says_so():
+    """No record does: the lane has an end of its own, and there is no verdict."""
+    handlers, visitor = handlers_for(ready(StopsWithTheFirstLane(PASSES))), Request("v")
+    ask(handlers, visitor, "Why?")
+    *_, text, last = handlers.run(visitor)
+    assert json.loads(text.splitlines()[-1])["reason"] == "eos"
+    assert json.loads(last) == {"type": "page", "view": "race", "state": "cut", "text": ""}
 
 
 @pytest.mark.parametrize(
