@@ -94,7 +94,7 @@ def test_text_and_numbers_are_legible_on_every_tint(colours, tint):
 
 
 @themes
-@pytest.mark.parametrize("ground", {*COUNTS, *DOUBTS, *CHOICES, "lit"})
+@pytest.mark.parametrize("ground", sorted({*COUNTS, *DOUBTS, *CHOICES, "lit"}))
 def test_text_is_legible_on_the_grounds_of_the_other_modes(colours, ground):
     # numbers and marks: ink where tokens are counted, elsewhere mute, on the panel
     assert contrast(colours["ink"], colours[ground]) >= 4.5
