@@ -25,7 +25,7 @@ from transformers.models.llama.modeling_llama import LlamaModel
 from transformers.models.qwen2.modeling_qwen2 import Qwen2Model
 from transformers.models.qwen3.modeling_qwen3 import Qwen3Model
 
-from mars_core.models.packing import side_by_side
+from mars_core.packing import side_by_side
 
 LEAN = (LlamaModel, Qwen2Model, Qwen3Model)
 

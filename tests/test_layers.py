@@ -21,6 +21,7 @@ LAYERS = [
     {"model_thread"},
     {
         "acceptance",
+        "packing",
         "trunk",
         "compiled",
         "cache",

@@ -13,7 +13,7 @@ from torch import nn
 
 from mars_core.config import Device, DtypeName, check_choice
 from mars_core.errors import MarsError
-from mars_core.models.packing import PackedLinear
+from mars_core.packing import PackedLinear
 from mars_core.stopwatch import Stopwatch
 
 DTYPES: dict[str, torch.dtype] = {

@@ -24,12 +24,12 @@ from mars_core.models.hardware import choose_arithmetic, choose_device, dtype_na
 from mars_core.models.hush import quiet
 from mars_core.models.memory import give_back, tidily, weight_bytes
 from mars_core.models.names import check_known
-from mars_core.models.packing import pack_int8, pack_linears
 from mars_core.models.progress import Progress, silent
 from mars_core.models.quantization import in_words, possible, settings, settle
 from mars_core.models.sizes import Sizes
 from mars_core.models.weights import quantised, read_weights, stored_weights
 from mars_core.models.words import folder_at, one_line
+from mars_core.packing import pack_int8, pack_linears
 from mars_core.trunk import can_be_lean
 
 GRAPH_RUNS = 3  # torch compiles in the first, warms up, and records a graph

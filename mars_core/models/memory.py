@@ -15,7 +15,7 @@ import psutil
 import torch
 from torch import nn
 
-from mars_core.models.packing import PackedLinear
+from mars_core.packing import PackedLinear
 
 LOOK_SECONDS = 0.002
 # of glibc's mallopt: from how many bytes on memory is mapped, and above how many it is given back

@@ -16,8 +16,8 @@ from mars_core.events import Step
 from mars_core.models import hardware, quantization
 from mars_core.models.load import load
 from mars_core.models.memory import weight_bytes
-from mars_core.models.packing import Int8Linear
 from mars_core.models.sizes import Sizes
+from mars_core.packing import Int8Linear
 from mars_core.reference import reference_decode
 from mars_core.row import Request
 from mars_core.trace import Message

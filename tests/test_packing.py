@@ -12,7 +12,7 @@ from torch import nn
 
 from mars_core.cache import Session
 from mars_core.models.memory import weight_bytes
-from mars_core.models.packing import (
+from mars_core.packing import (
     Int8Linear,
     PackedLinear,
     Part,
