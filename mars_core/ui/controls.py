@@ -209,7 +209,7 @@ def _batch_settings() -> tuple[BatchInputs, gr.Button]:
             container=False,
         )
         with gr.Row():
-            rows = _number(defaults.rows, "Prompts at once")
+            rows = _number(defaults.rows, "Rows (prompts at once)")
             cache_block = _number(defaults.cache_block, "Tokens per cache block")
         batch = gr.Button("Race batches", size="sm", elem_id="race-batches")
     return BatchInputs(prompts, lanes, rows, cache_block), batch
