@@ -316,7 +316,7 @@ def test_gzipped_prompts_and_every_form_of_them(tmp_path):
         ("p.txt", b"\n  \n", "no prompts"),
         ("p.txt", b"\xff\xfe\x00", "not text in UTF-8"),
         ("p.txt.gz", b"plain", "cannot be read"),
-        ("p.txt.gz", gzip.compress(b"hello" * 999)[:40], "cannot be read"),
+        ("p.txt.gz", gzip.compress(b"hello" * 999, mtime=0)[:40], "cannot be read"),
         ("p.jsonl", b"{", "p.jsonl, line 1: this is not JSON"),
         ("p.jsonl", b'\n{"prompt": "a"}\n[]', "line 3: a JSON object"),
         ("p.jsonl", b'{"question": "a"}', "prompt, turns and messages"),
