@@ -49,11 +49,11 @@ def conditions(loaded: LoadedModel) -> dict[str, Any]:
 
 def describe_device(loaded: LoadedModel) -> str:
     """Where and how it computes, e.g. "cpu, AMD EPYC, 2 threads, packed weights"."""
-    name = device_name(loaded.device)
-    if loaded.device.type == "cuda":
-        return name
-    packed = ", packed weights" if loaded.packed else ", compiled" if loaded.compiled else ""
-    return f"{name}, {torch.get_num_threads()} threads{packed}"
+    threads = None if loaded.device.type == "cuda" else f"{torch.get_num_threads()} threads"
+    packed = "packed weights" if loaded.packed else None
+    compiled = "compiled" if loaded.compiled else None
+    parts = (device_name(loaded.device), threads, packed, compiled)
+    return ", ".join(part for part in parts if part)
 
 
 def device_name(device: torch.device) -> str:

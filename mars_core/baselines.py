@@ -10,7 +10,7 @@ from typing import Any, cast
 import torch
 from transformers import DynamicCache, StoppingCriteria
 
-from mars_core.cache import Fed, common_prefix
+from mars_core.cache import Fed, Session, common_prefix
 from mars_core.config import DecodeConfig
 from mars_core.events import Committed, Done, Event, Prefill, Reason, Step
 from mars_core.models.load import LoadedModel
@@ -102,14 +102,18 @@ def jacobi(
     window: int,
     *,
     eos_ids: Sequence[int] = (),
+    session: Session | None = None,
 ) -> tuple[list[int], int]:
     """Greedy Jacobi decoding (arXiv 2305.10427): the new token ids, and the forwards they took.
+
+    session: one to be used again; what it holds is forgotten.
 
     The next `window` tokens are guessed, first at random (here: the last token again), and every
     forward replaces each guess by what follows those before it; what agrees is kept. The text is
     that of one token per forward.
     """
-    session = loaded.session()
+    session = session or loaded.session()
+    session.forget()
     session.prefill([prompt[:-1]])
     room = min(max_new_tokens, loaded.context_length - len(prompt))
     last, guesses = prompt[-1], [prompt[-1]] * window

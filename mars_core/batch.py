@@ -17,11 +17,16 @@ SHARE_OF_FREE = 0.8
 
 
 def batch_session(
-    loaded: LoadedModel, requests: Sequence[Request], rows: int, caching: Caching = CURSOR
+    loaded: LoadedModel,
+    requests: Sequence[Request],
+    rows: int,
+    caching: Caching = CURSOR,
+    kept: Session | None = None,
 ) -> Session:
     """A session with places for `rows` of the requests, allocated once for the longest.
 
-    Raises MarsError, saying what would fit, where there is not enough memory.
+    kept: an earlier one, returned as it is if it has just these places. Raises MarsError, saying
+    what would fit, where there is not enough memory.
     """
     rows = max(1, min(rows, len(requests)))
     tokens = max(
@@ -29,6 +34,8 @@ def batch_session(
         default=1,
     )
     tokens = loaded.capacity(tokens)
+    if kept is not None and (kept.rows, kept.capacity) == (rows, tokens):
+        return kept
     check_room(rows, tokens, loaded.entry_bytes, free_bytes(loaded.device))
     return loaded.session(rows, tokens)
 

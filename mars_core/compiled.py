@@ -4,7 +4,8 @@ A graph is recorded for shapes and addresses, so nothing may change from one for
 windows are padded to a few widths, attention sees the whole buffer of the cache (what is behind a
 cursor is masked), and where keys and values go is told by tensors. Each width is compiled when it
 first occurs, for a minute or so (those of one sequence when the model is loaded); a buffer that
-grows and another number of sequences mean compiling again.
+grows and another number of sequences mean compiling again. Another session of the same shapes means
+recording again.
 """
 
 from __future__ import annotations
@@ -21,7 +22,8 @@ from mars_core.trunk import Lean, hidden_states
 
 WIDTHS = (1, 8, 16, 32)
 CAPACITY = 1024  # buffers hold a multiple of it, so that few sizes are compiled
-SHAPES = 64  # widths times batches times buffers that a process may meet
+SHAPES = 64  # widths times batches times buffers that a process compiles
+GRAPH_RUNS = 3  # torch compiles in the first, warms up, and records a graph
 
 
 def rounded(capacity: int) -> int:
@@ -51,7 +53,8 @@ class Fixed:
 class Compiled(Lean):
     """`Lean`, compiled where the shapes are those of decoding and all places are taken.
 
-    layers: `cache.CursorLayer`s whose cursors are `fixed`.
+    A session's first forward, which makes the buffers, is never compiled. layers:
+    `cache.CursorLayer`s whose cursors are `fixed`.
     """
 
     _layers: Sequence[Any]
@@ -64,7 +67,8 @@ class Compiled(Lean):
         """See Trunk."""
         cursors = self._layers[0].cursors
         ready = self._layers[0].is_initialized and len(self._layers[0].keys) == len(ids)
-        if not ready or ids.shape[1] not in WIDTHS:
+        shape = (id(self._decoder), *ids.shape, cursors.capacity)
+        if not ready or ids.shape[1] not in WIDTHS or not _may_compile(shape):
             return super().__call__(ids, positions, visible)
         places, entries = cursors.index
         for layer in self._layers:
@@ -83,6 +87,16 @@ class Compiled(Lean):
             visible,
         )
         return found.clone()  # the next forward writes over it
+
+
+_shapes: set[tuple[int, ...]] = set()
+
+
+def _may_compile(shape: tuple[int, ...]) -> bool:
+    """Whether this shape is among the first SHAPES of the process: torch refuses any more."""
+    if len(_shapes) < SHAPES:
+        _shapes.add(shape)
+    return shape in _shapes
 
 
 def _forward(

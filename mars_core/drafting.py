@@ -18,7 +18,7 @@ from mars_core.config import DecodeConfig
 from mars_core.events import Drafted
 
 # what is thought of drafts before any was judged: each kept with this chance, as if seen so often
-PRIOR_KEPT, PRIOR_SEEN = 0.6, 4.0
+PRIOR_KEPT, PRIOR_SEEN = 0.5, 4.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +110,7 @@ class Planner:
     @property
     def _row(self) -> float:
         """What the time of one row is worth."""
-        return self._price * slope_of(self.costs) if self.costs else 0.0
+        return self._price * dearest_row(self.costs) if self.costs else 0.0
 
     def _worth(self, masks: int) -> float:
         """Tokens that the drafts of `masks` masks gain in the next forward, less their rows."""
@@ -162,6 +162,15 @@ def per_row(costs: Mapping[int, Mapping[int, float]], sequences: int) -> dict[in
     """
     measured = min((n for n in costs if n >= sequences), default=max(costs))
     return {rows: ms / measured for rows, ms in costs[measured].items()}
+
+
+def dearest_row(costs: Mapping[int, float]) -> float:
+    """The most milliseconds that each row beyond the first costs, up to any measured count.
+
+    Where the first rows are dearer than those behind them, it is the first that a plan is about.
+    """
+    first = min(costs)
+    return max(slope_of({first: costs[first], rows: ms}) for rows, ms in costs.items())
 
 
 def slope_of(costs: Mapping[int, float]) -> float:

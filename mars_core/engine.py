@@ -7,9 +7,9 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from datetime import UTC, datetime
-from functools import partial
-from itertools import product
 from statistics import median
+
+from torch import Tensor
 
 from mars_core import trace
 from mars_core.about import describe_device, library_versions, model_facts
@@ -65,8 +65,10 @@ class Engine:
         self._tokens = TokenText(loaded.tokenizer)
         self._session = loaded.session()
         self._turn = threading.Lock()
+        self._batch: Session | None = None  # the last one, if its forwards are compiled
         self._warm: set[int] = set()
-        self._costs: dict[tuple[int, int], float] = {}  # by sequences and rows of each
+        # by places, sequences in them, and rows of each
+        self._costs: dict[tuple[int, int, int], float] = {}
 
     def generate(
         self,
@@ -101,7 +103,9 @@ class Engine:
             Request(ids, config, controls[i] if controls else None, self._stop(config))
             for i, (ids, _) in enumerate(asked)
         ]
-        session = batch_session(self.loaded, requests, rows, caching)
+        session = batch_session(self.loaded, requests, rows, caching, self._batch)
+        if self.loaded.compiled:  # for the buffers of another, graphs would be recorded anew
+            self._batch = session
         return self._run_batch(session, requests, [prompt for _, prompt in asked], caching)
 
     def _run_batch(
@@ -115,33 +119,49 @@ class Engine:
             return
         config = requests[0].config
         with self._turn:
-            costs = self._warm_up_batch(config, session.rows)
+            session.forget()  # of an earlier batch, if that was not read to its end
+            costs = self._warm_up_batch(config, session)
             yield batch_header(self.loaded, config, session, caching, costs)
             recorder = BatchRecorder(self._tokens, self.loaded.tokenizer, prompts)
             events = decode_batch(session, requests, self.loaded.special, caching, costs)
             for event, ms in self.stopwatch.timed(events):
                 yield recorder.record(event, ms)
 
-    def _warm_up_batch(self, config: DecodeConfig, rows: int) -> dict[int, dict[int, float]] | None:
+    def _warm_up_batch(
+        self, config: DecodeConfig, session: Session
+    ) -> dict[int, dict[int, float]] | None:
         """Run the forwards of such a batch once; what they cost, where that is asked for."""
+        rows = session.rows
         paced = config.adaptive_masks and config.mode == "tau"
         if not paced and not (config.adaptive and config.mode == "verified"):
             for width in {1, config.slots, 2 * config.slots}:
-                forward_of(self.loaded, width, rows)()
+                forward_of(self.loaded, width, rows, self._places(session))
             return None
         # wider ones are taken to cost as much more as these do
         widths = sorted({1, config.slots, min(widest(config), COST_ROWS[-1])})
-        return self._measured([*(n for n in COST_BATCHES if n < rows), rows], widths)
+        return self._measured([*(n for n in COST_BATCHES if n < rows), rows], widths, session)
 
     def _measured(
-        self, batches: Sequence[int], widths: Sequence[int]
+        self, batches: Sequence[int], widths: Sequence[int], session: Session
     ) -> dict[int, dict[int, float]]:
         """Milliseconds of a forward, by its sequences and the rows of each; measured once."""
-        for sequences, width in product(batches, widths):
-            if (sequences, width) not in self._costs:
-                ms = cost_of_forward(self.loaded, self.stopwatch, width, sequences)
-                self._costs[sequences, width] = ms
-        return {n: {width: self._costs[n, width] for width in widths} for n in batches}
+        found: dict[int, dict[int, float]] = {}
+        for n in batches:
+            # a batch with places to spare is not compiled
+            places = session.rows if self.loaded.compiled else n
+            missing = [width for width in widths if (places, n, width) not in self._costs]
+            shared = self._places(session) or self.loaded.session(n, CACHED_TOKENS + max(widths))
+            forwards = {width: forward_of(self.loaded, width, n, shared) for width in missing}
+            # in turn, so that a slow moment of the machine does not hit one of them alone
+            rounds = [
+                {width: self.stopwatch.run(forward) for width, forward in forwards.items()}
+                for _ in range(COST_REPEATS)
+            ]
+            for width in missing:
+                ms = median(one[width] for one in rounds)
+                self._costs[places, n, width] = round(ms, 3)
+            found[n] = {width: self._costs[places, n, width] for width in widths}
+        return found
 
     def _stop(self, config: DecodeConfig) -> StopStrings | None:
         """A fresh watch for the stop strings, if there are any."""
@@ -174,7 +194,7 @@ class Engine:
         with self._turn:
             self.warm_up(config)
             recorder = Recorder(self._tokens, Detokenizer(self.loaded.tokenizer))
-            costs = {width: ms for (n, width), ms in self._costs.items() if n == 1}
+            costs = {width: ms for (places, _, width), ms in self._costs.items() if places == 1}
             yield header(self.loaded, prompt, config, costs, self._draft)
             special, drafter = self.loaded.special, self._drafter(config)
             events = decode(self._session, ids, config, special, control, stop, costs, drafter)
@@ -192,34 +212,47 @@ class Engine:
     def warm_up(self, config: DecodeConfig) -> None:
         """Run the forwards this configuration will run, once, so that none is timed cold."""
         if config.mode == "verified" or config.adaptive_masks:
-            self._measured([1], COST_ROWS)
+            self._measured([1], COST_ROWS, self._session)
         if config.slots not in self._warm:
             for width in (1, config.slots, 2 * config.slots):
-                for loaded in filter(None, (self.loaded, self._draft)):
-                    forward = forward_of(loaded, width)
-                    forward()
-                    forward()
+                forward_of(self.loaded, width, 1, self._places(self._session))()
+                if self._draft is not None:
+                    forward_of(self._draft, width)()
             self._warm.add(config.slots)
 
+    def _places(self, session: Session) -> Session | None:
+        """Where forwards are tried that are going to be run in `session`: there, if compiled.
 
-def forward_of(loaded: LoadedModel, rows: int, sequences: int = 1) -> Callable[[], object]:
-    """A forward of so many rows each behind CACHED_TOKENS, to be called again and again.
+        Graphs are recorded for its buffers alone; whatever it holds is lost, so else not there.
+        """
+        return session if self.loaded.compiled else None
 
-    Of both as many as the context has room for.
+
+def forward_of(
+    loaded: LoadedModel, rows: int, sequences: int = 1, session: Session | None = None
+) -> Callable[[], list[Tensor]]:
+    """A forward of so many rows each behind CACHED_TOKENS, warm, to be called again and again.
+
+    Of both as many as the context has room for. session: one whose places to use; what it holds is
+    forgotten.
     """
     rows = min(rows, loaded.context_length)
     cached = min(CACHED_TOKENS, loaded.context_length - rows)
-    session = loaded.session(sequences, cached + rows)
-    session.assume([[0] * cached] * sequences)
+    if session is None:
+        session = loaded.session(sequences, cached + rows)
+    session.forget()
+    session.prefill([[0]] * sequences)  # makes the buffers: without, nothing is compiled
     fed = Fed([0] * rows, range(cached, cached + rows), head=range(rows))
-    return partial(session.forward, [fed] * sequences)
 
+    def forward() -> list[Tensor]:
+        session.assume([[0] * cached] * sequences)
+        found = session.forward([fed] * sequences)
+        session.forget()
+        return found
 
-def cost_of_forward(loaded: LoadedModel, watch: Stopwatch, rows: int, sequences: int) -> float:
-    """Milliseconds of such a forward: the median of some, after one that does not count."""
-    forward = forward_of(loaded, rows, sequences)
-    forward()
-    return round(median(watch.run(forward) for _ in range(COST_REPEATS)), 3)
+    for _ in range(loaded.first_runs):
+        forward()
+    return forward
 
 
 def check_same_tokens(loaded: LoadedModel, draft: LoadedModel) -> None:

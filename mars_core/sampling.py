@@ -151,13 +151,12 @@ class Reader:
         # from the best score down, so that a tiny temperature cannot overflow
         below = scores - scores.amax(-1, keepdim=True)
         shaped = keep_nucleus(below / self.config.temperature, self.config.top_p)
+        # there, since the noise is made there; and Apple's GPUs have no float64
         drawn = [
-            (
-                line.double() + gumbel(self.config.seed, *key, line.shape[-1]).to(line.device)
-            ).argmax()
-            for line, key in zip(shaped, keys, strict=True)
+            (line + gumbel(self.config.seed, *key, line.shape[-1])).argmax()
+            for line, key in zip(shaped.cpu().double(), keys, strict=True)
         ]
-        return torch.stack(drawn)
+        return torch.stack(drawn).to(scores.device)
 
 
 def confidence(

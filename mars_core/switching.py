@@ -109,9 +109,10 @@ class Switcher:
 
         def tried() -> Format:
             device = choose_device(wanted.device)
-            dtype = choose_arithmetic(wanted.dtype, device).dtype
-            kind, _ = possible(wanted.quantize, device, dtype)
-            return Format(dtype_name(dtype), kind)
+            packing = wanted.packing and not wanted.compiled
+            how = choose_arithmetic(wanted.dtype, device, allow_packing=packing)
+            kind, _ = possible(wanted.quantize, device, how.dtype)
+            return Format(dtype_name(how.dtype), kind, how.packed and kind == "none")
 
         return self._thread.submit(tried).result()
 

@@ -57,6 +57,9 @@ MANY = [
 EXACT = [AR, GENERATE, "verified", "tau 1", "prompt lookup", "Jacobi"]
 
 
+ONE_TOKEN = Outcome(((1,),), 1.0, 1, 1)
+
+
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     model = tiny_llama(seed=5, sharpen=6)
@@ -117,7 +120,23 @@ def test_the_faster_ar_is_what_others_are_compared_with():
     assert x.per_second.median == 1000
     assert (x.agreement, x.match, ar.match) == (0.75, 0, 1)
     assert ar.agreement is None
+    assert (ar.ms, generate.ms) == (6, 3)  # the second of three repeats took longest
     assert bench.rows_of("facts", 1, [], {}) == []
+
+
+def test_idle_time_is_the_median_of_the_repeats():
+    rounds = [{AR: Outcome(((1,),), 10.0, 1, 1, idle_ms=idle)} for idle in (1.0, 9.0, 2.0)]
+    rounds = [{**one, GENERATE: one[AR]} for one in rounds]
+    assert bench.rows_of("facts", 2, rounds, {AR: 1, GENERATE: 1})[0].idle == 0.2
+
+
+def test_a_batch_has_as_many_prompts_as_it_says(loaded):
+    few = replace(SMALL, sections=("prompts",), limit=1, batch_sizes=(2,), strategies=("cursor",))
+    found = bench.bench(loaded, few)
+    assert {(row.batch, row.n) for row in found.rows} == {(2, 2)}
+    rounds = [dict.fromkeys((AR, GENERATE), ONE_TOKEN)] * 3
+    left = bench.rows_of("facts", 8, rounds, {AR: 1, GENERATE: 1})
+    assert {row.batch for row in left} == {1}  # all others had loops
 
 
 def test_outcomes_of_more_prompts_add_up():

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from shutil import which
 
 import pytest
 import torch
+import torch._inductor.exc
 
 from mars_core import compiled
+from mars_core.about import describe_device
+from mars_core.chat import Turn
 from mars_core.config import DecodeConfig
 from mars_core.decode import decode, decode_batch
+from mars_core.engine import Engine
 from mars_core.errors import MarsError
 from mars_core.events import Done, Step
 from mars_core.models.load import load
@@ -50,6 +55,7 @@ def fixed(folder):
     made = torch.compile(compiled._forward, dynamic=False, fullgraph=True, backend=backend)
     patch.setattr(compiled, "_compiled", lambda: made)
     patch.setattr(compiled, "CAPACITY", 64)
+    patch.setattr(torch._dynamo.config, "recompile_limit", compiled.SHAPES)
     told = []
     loaded = load(folder, **PLAIN, compiled=True, progress=lambda *said: told.append(said))
     assert [said for said in told if said[0] == "compile"] == [("compile", i, 4) for i in range(4)]
@@ -99,6 +105,88 @@ def test_a_buffer_that_grows(plain, fixed):
     found = tokens_of(decode(session, PROMPTS[0], config, loaded.special))
     assert found == tokens_of(decode(plain.session(), PROMPTS[0], config, plain.special))
     assert session.capacity == 128
+
+
+def test_a_batch_is_compiled_before_it_is_timed(fixed, monkeypatch):
+    """And the next of the same shape has the buffers that graphs were recorded for."""
+    monkeypatch.setattr(compiled, "CAPACITY", 256)  # as in earnest, with room for the warm-up
+    loaded, shapes = fixed
+    engine = Engine(loaded)
+    config = DecodeConfig(mode="one", max_new_tokens=4, alternatives=0)
+    said = [[Turn("user", 40 * letter)] for letter in "abc"]  # prompts are longer than windows
+    run = engine.generate_batch(said, config, 3)
+    before = len(shapes)
+    next(run)
+    warmed = len(shapes)
+    assert before < warmed
+    first = [record for record in run if record.type == "step"]
+    assert len(shapes) == warmed
+    session = engine._batch
+    again = [r for r in engine.generate_batch(said, config, 3) if r.type == "step"]
+    assert engine._batch is session
+    assert [r.tokens for r in again] == [r.tokens for r in first]
+    assert len(shapes) == warmed
+
+
+def test_a_batch_left_in_the_middle_leaves_nothing_to_the_next(plain, fixed):
+    config = DecodeConfig(tau=0.4, max_new_tokens=6, alternatives=0, adaptive_masks=True)
+    engine, other = Engine(fixed[0]), Engine(plain)
+    said = [[Turn("user", word)] for word in ("one", "two")]
+    run = engine.generate_batch(said, config, 2)
+    for _ in range(4):
+        next(run)
+    run.close()
+    plainly = replace(config, adaptive_masks=False)
+    found, wanted = (
+        [r.tokens for r in one.generate_batch(said, plainly, 2) if r.type == "step"]
+        for one in (engine, other)
+    )
+    assert found == wanted
+
+
+def test_engine_runs_in_the_buffers_it_was_warmed_up_in(fixed):
+    """Costs are of replayed graphs: forwards are measured where they are going to be run."""
+    engine = Engine(fixed[0])
+    said = [Turn("user", "a b c")]
+    config = DecodeConfig(mode="verified", max_new_tokens=6, alternatives=0)
+    wanted = [r.tokens for r in engine.generate(said, config) if r.type == "step"]
+    layer = engine._session._layers[0]
+    assert layer.is_initialized
+    keys = layer.keys
+    engine.warm_up(replace(config, block_size=7))
+    assert engine._session.tokens == []  # what was assumed is not left as if it were text
+    assert [r.tokens for r in engine.generate(said, config) if r.type == "step"] == wanted
+    assert layer.keys is keys
+
+
+def test_no_more_shapes_than_torch_takes_are_compiled(plain, fixed, monkeypatch):
+    loaded, shapes = fixed
+    monkeypatch.setattr(compiled, "SHAPES", len(compiled._shapes))
+    before = len(shapes)
+    prompts = [[5, 6 + i] for i in range(5)]
+    requests = [Request(prompt, WAYS[1]) for prompt in prompts]
+    ours, theirs = (
+        tokens_of(decode_batch(one.session(5), requests, one.special)) for one in (loaded, plain)
+    )
+    assert ours == theirs
+    assert len(shapes) == before
+
+
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+def test_results_say_that_forwards_were_compiled(fixed, monkeypatch, device):
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: "a GPU")
+    shown = describe_device(replace(fixed[0], device=torch.device(device)))
+    assert shown.startswith(device)
+    assert shown.endswith(", compiled")
+
+
+def test_a_failed_compilation_is_one_line(folder, monkeypatch):
+    def fail(*arguments):
+        raise torch._inductor.exc.InductorError(RuntimeError("no compiler\nhere"), None)
+
+    monkeypatch.setattr(compiled, "_compiled", lambda: fail)
+    with pytest.raises(MarsError, match=r"cannot be compiled \(.*\): leave out --compiled"):
+        load(folder, **PLAIN, compiled=True)
 
 
 @pytest.mark.skipif(not which("g++"), reason="torch compiles for CPUs with g++")

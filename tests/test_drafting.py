@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mars_core.config import DecodeConfig
-from mars_core.drafting import Planner, Proposal, cost_of, slope_of
+from mars_core.drafting import Planner, Proposal, cost_of, dearest_row, slope_of
 
 COSTS = {1: 10.0, 4: 13.0, 9: 14.0}
 
@@ -25,6 +25,19 @@ def test_a_row_never_costs_less_than_nothing():
     assert slope_of(COSTS) == 0.5
     assert slope_of({1: 10.0, 9: 8.0}) == 0
     assert slope_of({4: 10.0}) == 0
+
+
+def test_a_row_is_as_dear_as_where_rows_are_dearest():
+    int8 = {1: 24.0, 4: 30.0, 9: 48.0, 16: 54.0, 25: 60.0}
+    assert dearest_row(int8) == 3 > slope_of(int8)
+    assert dearest_row({1: 10.0, 9: 8.0}) == dearest_row({4: 10.0}) == 0
+
+
+def test_where_the_first_rows_are_dear_few_masks_are_fed():
+    config = DecodeConfig(mode="verified", drafts=4)
+    dear = Planner(config, {1: 24.0, 9: 48.0, 25: 60.0})
+    even = Planner(config, {1: 24.0, 9: 36.0, 25: 60.0})
+    assert dear.plan((), 1, 100) < even.plan((), 1, 100)
 
 
 @pytest.mark.parametrize(

@@ -225,13 +225,22 @@ def test_a_wide_window_at_the_end_of_the_context(engine):
 
 
 @pytest.mark.parametrize(("context", "cached"), [(512, 128), (100, 97), (2, 0)])
-def test_forwards_are_timed_behind_cached_tokens(loaded, context, cached):
-    """As many as there is room for; none of them is computed."""
+def test_forwards_are_timed_behind_cached_tokens(loaded, monkeypatch, context, cached):
+    """As many as there is room for; none of them is computed, and nothing is left behind."""
+    session = loaded.session(2)
+    session.prefill([[5, 6], [5, 6]])
+    seen = []
+
+    def spied(fed, first=0):
+        seen.append([len(tokens) for tokens in session.tokens])
+        return Session.forward(session, fed, first)
+
+    monkeypatch.setattr(session, "forward", spied)
     short = replace(loaded, context_length=context)
-    forward = forward_of(short, 3, sequences=2)
-    session = forward.func.__self__
-    assert [len(tokens) for tokens in session.tokens] == [cached, cached]
+    forward = forward_of(short, 3, 2, session)
     first, second = forward()
     assert first.shape == (min(3, context), loaded.model.config.vocab_size)
     torch.testing.assert_close(first, second)
-    torch.testing.assert_close(forward()[0], first)  # nothing is left behind
+    torch.testing.assert_close(forward()[0], first)
+    assert seen[1:] == [[cached, cached]] * 3
+    assert session.tokens == []

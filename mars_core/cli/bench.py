@@ -69,7 +69,12 @@ def add_bench(parser: argparse.ArgumentParser, default: BenchConfig) -> None:
 
     several("--sections", default.sections, choices=get_args(Section))
     several("--sets", default.sets, choices=get_args(SetName))
-    add("--limit", type=int, default=default.limit, help="prompts of each set (%(default)s)")
+    add(
+        "--limit",
+        type=int,
+        default=default.limit,
+        help="prompts of each set, at least as many as are answered at once (%(default)s)",
+    )
     several("--batch-sizes", default.batch_sizes, type=int)
     several("--taus", default.taus, type=float)
     add(
@@ -100,10 +105,12 @@ def run_bench(args: argparse.Namespace) -> int:
     config = settings_from(args, BenchConfig)
     loaded = load_model(args)
     draft = plain = None
-    how = load_config_from(args)
-    if args.draft_model:
+    # others are there for `generate`, which compiles nothing
+    how = replace(load_config_from(args), compiled=False)
+    prompts = "prompts" in config.sections
+    if args.draft_model and prompts:
         draft = load_shown(replace(how, model=args.draft_model, adapter="auto"))
-    if args.unpacked:
+    if args.unpacked and prompts:
         plain = load_shown(
             replace(how, dtype=cast(DtypeName, loaded.dtype_name), packing=False, quantize="none")
         )

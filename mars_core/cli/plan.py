@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, get_args
 
 from mars_core.cli.arguments import Commands, add_models_dir, chosen_adapter
@@ -110,7 +110,7 @@ def made(args: argparse.Namespace) -> Plan:
     from mars_core.about import device_name
     from mars_core.evaluation.memory import Task, measured
     from mars_core.models import plan
-    from mars_core.models.hardware import choose_device
+    from mars_core.models.hardware import choose_arithmetic, choose_device
     from mars_core.models.hush import quiet
     from mars_core.models.memory import all_bytes, free_bytes
     from mars_core.models.sizes import Sizes
@@ -123,7 +123,7 @@ def made(args: argparse.Namespace) -> Plan:
     free, ram = free_bytes(device), free_bytes(torch.device("cpu"))
     contexts = sorted({min(tokens, sizes.context) for tokens in args.contexts})
     lines = []
-    for form in plan.formats(args.dtype):
+    for form in plan.formats(args.dtype, lambda dtype: choose_arithmetic(dtype, device).packed):
         loading = sizes.loading(
             form.torch_dtype, form.quantization, merging=adapter is not None, on_cpu=on_cpu
         )
@@ -143,7 +143,11 @@ def made(args: argparse.Namespace) -> Plan:
                 here,
                 {
                     gigabytes: plan.longest(
-                        sizes, form, plan.card_budget(gigabytes), args.rows, on_cpu=False
+                        sizes,
+                        replace(form, packed=False),
+                        plan.card_budget(gigabytes),
+                        args.rows,
+                        on_cpu=False,
                     )
                     for gigabytes in args.cards
                 },

@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass
 from functools import reduce
 from itertools import groupby
 from operator import add
-from statistics import fmean
+from statistics import fmean, median
 from typing import Any
 
 from mars_core.about import conditions
@@ -25,7 +25,7 @@ from mars_core.evaluation.measure import Timing, spread, summary
 from mars_core.evaluation.settings import BenchConfig, SetName
 from mars_core.evaluation.ways import AR, BASELINES, Conversations, Outcome, Way, ways_of
 from mars_core.models.load import LoadedModel
-from mars_core.models.memory import Peak
+from mars_core.models.memory import Peak, give_back
 from mars_core.text import decode_ids
 from mars_core.training.repetition import is_looping
 
@@ -40,11 +40,11 @@ class BenchRow:
 
     n: prompts; those with a looping answer in any way are left out. per_second: tokens of all
     rows. speed_up: in time per token over the faster AR way of this batch, repeat by repeat.
-    per_forward: tokens of a row per forward it took part in. ms: per forward, prefill included.
-    agreement: share of the tokens from masks that AR would have chosen too (None without masks);
-    match: share of answers that are AR's. peak_bytes: that the process (on a GPU: tensors) held at
-    most; cache_bytes: of all places. masked: share of forwards with masks; idle: share of the time
-    that places waited for others.
+    per_forward: tokens of a row per forward it took part in. ms: per forward, prefill included, the
+    median of the repeats. agreement: share of the tokens from masks that AR would have chosen too
+    (None without masks); match: share of answers that are AR's. peak_bytes: that the process (on a
+    GPU: tensors) held at most; cache_bytes: of all places. masked: share of forwards with masks;
+    idle: share of the time that places waited for others, the median likewise.
     """
 
     set: str
@@ -93,8 +93,9 @@ def bench(
         report(done)
 
     for name in config.sets if "prompts" in wanted else ():
-        conversations = [question.messages for question in questions(name, config.limit)]
         for size in config.batch_sizes:
+            asked = questions(name, max(config.limit, size))
+            conversations = [question.messages for question in asked]
             ways = ways_of(loaded, config, size, draft, plain)
             rows += measure(loaded, ways, name, size, conversations, config.repeats, round_done)
     return BenchResult(
@@ -124,6 +125,7 @@ def measure(
     peaks: dict[str, int] = {}
 
     def watched(way: str, some: Conversations) -> Outcome:
+        give_back()  # else what another way freed is in its peak
         with Peak(loaded.device).watching() as peak:
             outcome = ways[way](some)
         peaks[way] = max(peaks.get(way, 0), peak.bytes)
@@ -172,7 +174,7 @@ def rows_of(
     return [
         BenchRow(
             set=name,
-            batch=size,
+            batch=min(size, len(said)),
             way=way,
             n=len(outcome.answers),
             per_second=summary([1000 / ms for ms in per_token[way]]),
@@ -180,13 +182,13 @@ def rows_of(
                 [slow / ms for slow, ms in zip(per_token[base], per_token[way], strict=True)]
             ),
             per_forward=outcome.tokens / outcome.parts,
-            ms=outcome.ms / outcome.forwards,
+            ms=median(r[way].ms / r[way].forwards for r in rounds),
             agreement=outcome.agreed / outcome.seen if outcome.seen else None,
             match=fmean(x == y for x, y in zip(outcome.answers, said, strict=True)),
             peak_bytes=peaks[way],
             cache_bytes=outcome.cache_bytes,
             masked=outcome.masked / outcome.forwards,
-            idle=outcome.idle_ms / outcome.ms,
+            idle=median(r[way].idle_ms / r[way].ms for r in rounds),
         )
         for way, outcome in rounds[0].items()
     ]

@@ -92,12 +92,12 @@ def forwards_by_rows(loaded: LoadedModel, repeats: int) -> list[ForwardCost]:
 def interleave(
     loaded: LoadedModel, variants: Mapping[Name, Callable[[], object]], repeats: int
 ) -> dict[Name, list[float]]:
-    """Run all variants once untimed, then in turn `repeats` times; their milliseconds."""
+    """Run all variants, untimed until they are warm, then in turn `repeats` times; their ms."""
     watch = Stopwatch(synchronize=synchronizer(loaded.device))
     samples: dict[Name, list[float]] = {name: [] for name in variants}
-    for repeat in range(repeats + 1):
+    for repeat in range(loaded.first_runs + repeats):
         for name, run in variants.items():
             ms = watch.run(run)
-            if repeat:
+            if repeat >= loaded.first_runs:
                 samples[name].append(ms)
     return samples

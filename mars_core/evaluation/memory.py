@@ -74,7 +74,7 @@ def once(task: Task) -> Measured:
         dtype=cast(DtypeName, task.form.dtype),
         quantize=task.form.quantization,
         models_dir=task.models_dir,
-        packing=False,
+        packing=task.form.packed,
     )
     with peak.watching():
         fill(loaded, task.rows, task.tokens)

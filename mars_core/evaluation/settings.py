@@ -88,12 +88,12 @@ class DecodingConfig:
 class BenchConfig:
     """What `mars bench` answers, in which ways, and how many prompts at once.
 
-    sections: forwards by their rows, prompts in all ways. sets, limit: as in DecodingConfig.
-    batch_sizes: sequences at once; with one, taus are compared with each other and with what others
-    offer, with more, ways to cache at `batch_tau`. windows: other B than block_size, for one
-    sequence at `batch_tau`, to compare with masks paced by their worth. strategies, cache_blocks:
-    see `Caching`; every block size is a way of its own. repeats: timed rounds, the ways in turn.
-    The others: as in DecodeConfig.
+    sections: forwards by their rows, prompts in all ways. sets: as in DecodingConfig. limit:
+    prompts of each set, and as many as a batch at least. batch_sizes: sequences at once; with one,
+    taus are compared with each other and with what others offer, with more, ways to cache at
+    `batch_tau`. windows: other B than block_size, for one sequence at `batch_tau`, to compare with
+    masks paced by their worth. strategies, cache_blocks: see `Caching`; every block size is a way
+    of its own. repeats: timed rounds, the ways in turn. The others: as in DecodeConfig.
     """
 
     sections: tuple[Section, ...] = get_args(Section)

@@ -153,6 +153,7 @@ def _jacobi(loaded: LoadedModel, config: BenchConfig) -> Way:
     """With a window as wide as the masks'."""
     eos = sorted(loaded.special.eos_ids)
     watch = Stopwatch(synchronize=synchronizer(loaded.device))
+    session = loaded.session()
 
     def answer(conversations: Conversations) -> Outcome:
         found: list[tuple[int, ...]] = []
@@ -161,7 +162,7 @@ def _jacobi(loaded: LoadedModel, config: BenchConfig) -> Way:
         def run(prompt: Sequence[int]) -> None:
             nonlocal forwards
             limit, window = config.max_new_tokens, config.block_size
-            ids, count = jacobi(loaded, prompt, limit, window, eos_ids=eos)
+            ids, count = jacobi(loaded, prompt, limit, window, eos_ids=eos, session=session)
             found.append(tuple(ids))
             forwards += count
 

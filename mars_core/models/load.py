@@ -15,7 +15,7 @@ from transformers import (
 )
 
 from mars_core.cache import FIRST_CAPACITY, Fed, Session, entry_bytes
-from mars_core.compiled import WIDTHS, rounded
+from mars_core.compiled import GRAPH_RUNS, WIDTHS, rounded
 from mars_core.config import Device, DtypeName, LoadConfig, Quantization, SpecialTokens
 from mars_core.errors import MarsError
 from mars_core.models import adapter as adapters
@@ -28,11 +28,9 @@ from mars_core.models.progress import Progress, silent
 from mars_core.models.quantization import in_words, possible, settings, settle
 from mars_core.models.sizes import Sizes
 from mars_core.models.weights import quantised, read_weights, stored_weights
-from mars_core.models.words import folder_at, one_line
+from mars_core.models.words import compiling, folder_at, one_line
 from mars_core.packing import pack_int8, pack_linears
 from mars_core.trunk import can_be_lean
-
-GRAPH_RUNS = 3  # torch compiles in the first, warms up, and records a graph
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +77,11 @@ class LoadedModel:
     def capacity(self, tokens: int) -> int:
         """Entries that a place is given which has to hold so many."""
         return rounded(tokens) if self.compiled else tokens
+
+    @property
+    def first_runs(self) -> int:
+        """How often a forward has to run before it takes as long as it always will."""
+        return GRAPH_RUNS if self.compiled else 1
 
     @property
     def entry_bytes(self) -> int:
@@ -201,9 +204,9 @@ def compile_forwards(loaded: LoadedModel, progress: Progress) -> None:
     """Run every shape of one sequence, so that none is compiled while somebody waits for text."""
     session = loaded.session()
     session.prefill([[0]])
-    for done, width in enumerate(WIDTHS):
-        progress("compile", done, len(WIDTHS))
-        for _ in range(GRAPH_RUNS):
+    with compiling(f"the forwards of {loaded.name}", "leave out --compiled"):
+        for done, width in enumerate(WIDTHS):
+            progress("compile", done, len(WIDTHS))
             session.forward([Fed([0] * width, range(1, 1 + width))])
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,7 @@ from typing import Any
 import torch
 from transformers import PreTrainedConfig
 
-from mars_core.config import Quantization
+from mars_core.config import DtypeName, Quantization
 from mars_core.models import catalog, checks, fetch, hub
 from mars_core.models.hardware import DTYPES
 from mars_core.models.names import check_known
@@ -26,10 +27,14 @@ GIBIBYTE = 2**30
 
 @dataclass(frozen=True, slots=True)
 class Format:
-    """In which numbers a model computes, and how the weights of its linear layers are kept."""
+    """In which numbers a model computes, and how the weights of its linear layers are kept.
+
+    packed: see `mars_core.packing`.
+    """
 
     dtype: str
     quantization: Quantization = "none"
+    packed: bool = False
 
     @property
     def torch_dtype(self) -> torch.dtype:
@@ -54,11 +59,13 @@ class Needs:
         return self.weights + self.cache + self.workspace
 
 
-def formats(quantised_in: str = "bfloat16") -> tuple[Format, ...]:
-    """Those that a plan compares, the largest first."""
+def formats(
+    quantised_in: str = "bfloat16", packed: Callable[[DtypeName], bool] = lambda dtype: False
+) -> tuple[Format, ...]:
+    """Those that a plan compares, the largest first. packed: whether weights are, by dtype."""
     return (
-        Format("float32"),
-        Format("bfloat16"),
+        Format("float32", packed=packed("float32")),
+        Format("bfloat16", packed=packed("bfloat16")),
         Format(quantised_in, "int8"),
         Format(quantised_in, "nf4"),
     )
@@ -68,7 +75,7 @@ def needs(sizes: Sizes, form: Format, tokens: int, rows: int = 1, *, on_cpu: boo
     """What decoding in this format takes."""
     dtype, kind = form.torch_dtype, form.quantization
     return Needs(
-        sizes.weights(dtype, kind),
+        sizes.weights(dtype, kind, packed=form.packed),
         rows * sizes.cache(tokens, dtype),
         sizes.workspace(tokens, dtype, kind, rows, on_cpu=on_cpu),
     )

@@ -35,6 +35,7 @@ class Sizes:
     outputs: their output features. others: everything else, tied ones once; head: of these, the
     head's. largest: the largest linear layer. entry: keys and values of one token. vocabulary,
     hidden, inner: widths of logits, layers, and of the layers' inner part. context: positions.
+    tied: whether the head is the embedding.
     """
 
     linear: int
@@ -47,6 +48,7 @@ class Sizes:
     hidden: int
     inner: int
     context: int
+    tied: bool
 
     @classmethod
     def of(cls, config: PreTrainedConfig) -> Sizes:
@@ -67,6 +69,7 @@ class Sizes:
             hidden=config.hidden_size,
             inner=max((max(layer.weight.shape) for layer in layers), default=config.hidden_size),
             context=config.max_position_embeddings,
+            tied=head.weight is model.get_input_embeddings().weight,
         )
 
     @cached_property
@@ -74,9 +77,12 @@ class Sizes:
         """All numbers of the model, tied ones once."""
         return self.linear + self.others
 
-    def weights(self, dtype: torch.dtype, kind: Quantization = "none") -> int:
-        """Bytes of the weights on their device."""
-        return self.linear_bytes(dtype, kind) + self.others * dtype.itemsize
+    def weights(
+        self, dtype: torch.dtype, kind: Quantization = "none", *, packed: bool = False
+    ) -> int:
+        """Bytes of the weights on their device; a packed head is no longer the embedding."""
+        copied = self.head if packed and self.tied else 0
+        return self.linear_bytes(dtype, kind) + (self.others + copied) * dtype.itemsize
 
     def linear_bytes(self, dtype: torch.dtype, kind: Quantization) -> int:
         """Bytes of the linear layers but the head, their scales included."""

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import errno
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from mars_core.errors import MarsError
@@ -34,6 +36,19 @@ def folder_at(text: str) -> Path | None:
         return path if text and path.is_dir() else None
     except (OSError, ValueError) as error:
         raise MarsError(f"{one_line(text, 80)} cannot be opened: {one_line(error, 80)}") from None
+
+
+@contextmanager
+def compiling(what: str, instead: str) -> Iterator[None]:
+    """Raise a MarsError where torch cannot compile in the block."""
+    try:
+        yield
+    except RuntimeError as error:
+        # their base class is no public name
+        if not type(error).__module__.startswith(("torch._dynamo", "torch._inductor")):
+            raise
+        why = one_line(str(error).partition("\n")[0], 120)
+        raise MarsError(f"{what} cannot be compiled ({why}): {instead}") from error
 
 
 def is_disk_full(error: BaseException) -> bool:

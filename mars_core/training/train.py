@@ -29,7 +29,7 @@ from mars_core.models.hardware import choose_arithmetic, choose_device
 from mars_core.models.hush import quiet
 from mars_core.models.load import LoadedModel, load
 from mars_core.models.progress import Progress, silent
-from mars_core.models.words import one_line
+from mars_core.models.words import compiling
 from mars_core.training.budget import Budget
 from mars_core.training.checkpoint import (
     Checkpoints,
@@ -305,23 +305,18 @@ def _train(
         if processes.index == 0:
             log.rewind(step_of(last))
     try:
-        budget.start(spent)
-        if last is not None and budget.progress(step_of(last)) >= 1:
-            trainer.restore(last)  # it is done: only the end of the last attempt is to be repeated
-            return
-        if last is None:
-            trainer.evaluate()
-        trainer.train(resume_from_checkpoint=None if last is None else str(last))
+        with compiling("the layers", "train without compile"):
+            budget.start(spent)
+            if last is not None and budget.progress(step_of(last)) >= 1:
+                trainer.restore(last)  # done: only the end of the last attempt is to be repeated
+                return
+            if last is None:
+                trainer.evaluate()
+            trainer.train(resume_from_checkpoint=None if last is None else str(last))
     except torch.OutOfMemoryError as error:
         raise MarsError(
             "out of memory: use a smaller batch size, more of accumulate, or a lower max length"
         ) from error
-    except RuntimeError as error:
-        # their base class is no public name
-        if not type(error).__module__.startswith(("torch._dynamo", "torch._inductor")):
-            raise
-        why = one_line(str(error).partition("\n")[0], 120)
-        raise MarsError(f"the layers cannot be compiled ({why}): train without compile") from error
 
 
 def _export(trainer: DualStreamTrainer, folder: Path, data: Data) -> None:

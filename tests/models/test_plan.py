@@ -14,6 +14,7 @@ from mars_core import cli
 from mars_core.errors import MarsError
 from mars_core.evaluation.memory import Measured, Task, measured
 from mars_core.models import catalog, plan
+from mars_core.models.hardware import choose_arithmetic
 from mars_core.models.plan import Format
 from mars_core.models.sizes import Sizes
 from tests.tiny import HEAD_DIM, tiny_checkpoint, tiny_llama, tiny_qwen2, tiny_qwen3
@@ -82,6 +83,18 @@ def test_7b_on_the_cards_that_people_have(tmp_path):
     assert not fits(full, 24)
 
 
+def test_a_packed_head_that_is_also_the_embedding_is_there_twice():
+    for tied in (True, False):
+        config = tiny_llama().config
+        config.tie_word_embeddings = tied
+        sizes = Sizes.of(config)
+        plain, packed = (
+            plan.needs(sizes, Format("float32", packed=packed), 64) for packed in (False, True)
+        )
+        assert packed.total - plain.total == tied * 4 * sizes.head
+        assert packed.cache == plain.cache
+
+
 def test_the_longest_context_is_the_longest():
     sizes = Sizes.of(tiny_llama().config)
     for budget in (10**5, 10**6, 2 * 10**6, 10**9):
@@ -147,7 +160,8 @@ def test_as_json(tmp_path, capsys):
     folder = tiny_checkpoint(tmp_path / "tiny")
     found = json.loads(run(capsys, folder, "--json", "--contexts", 64, "--rows", 2, "--cards", 8))
     line = found["lines"][1]
-    assert line["form"] == {"dtype": "bfloat16", "quantization": "none"}
+    packed = choose_arithmetic("bfloat16", torch.device("cpu")).packed
+    assert line["form"] == {"dtype": "bfloat16", "quantization": "none", "packed": packed}
     assert line["needs"]["64"]["cache"] == 2 * 64 * line["cache_per_token"]
     assert line["cards"] == {"8.0": 256}
     assert line["measured"] == {}
@@ -199,7 +213,9 @@ def test_a_process_that_dies_is_said(monkeypatch):
 
 @pytest.mark.model
 @pytest.mark.parametrize(
-    "form", [Format("float32"), Format("bfloat16"), Format("bfloat16", "nf4")], ids=lambda f: f.name
+    "form",
+    [Format("float32"), Format("bfloat16", packed=True), Format("bfloat16", "nf4")],
+    ids=lambda f: f.name,
 )
 def test_the_default_model_takes_what_was_planned(form):
     """Within a fifth, since a process's memory is not only its tensors; `--measure` shows it."""
