@@ -154,6 +154,9 @@ def replace(model: nn.Module, kind: type[nn.Module], packed: Callable[..., nn.Mo
         alone = [name for name, child in parent.named_children() if type(child) is kind]
         for name in alone:
             setattr(parent, name, packed(getattr(parent, name)))
+    # whatever is left of the file's tensors would keep all of it mapped, and every page was read
+    for tensor in (*model.parameters(), *model.buffers()):
+        tensor.data = tensor.data.clone()
 
 
 def can_join(layers: Sequence[Any], kind: type[nn.Module]) -> bool:

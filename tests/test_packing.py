@@ -153,3 +153,11 @@ def test_what_torch_cannot_take_in_8_bits_stays(inputs, kind):
     model = nn.Sequential(in_8_bits(inputs, 8, False)[0], in_8_bits(64, 8, False)[0])
     assert pack_int8(model) == (kind is Int8Linear)
     assert {type(layer) for layer in model} == {kind}
+
+
+def test_what_is_left_has_memory_of_its_own():
+    """Else the file that all weights were read from stays mapped, and in memory."""
+    model = tiny_llama(seed=1).float()
+    before = {x.data_ptr() for x in (*model.parameters(), *model.buffers())}
+    pack_linears(model)
+    assert before.isdisjoint({x.data_ptr() for x in (*model.parameters(), *model.buffers())})
