@@ -9,7 +9,7 @@ from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from statistics import median
 
-from torch import Tensor
+import torch
 
 from mars_core import trace
 from mars_core.about import describe_device, library_versions, model_facts
@@ -26,14 +26,15 @@ from mars_core.models.hush import quiet
 from mars_core.models.load import LoadedModel
 from mars_core.recorder import BatchRecorder, Recorder
 from mars_core.row import Request, check_prompt, mask_token
+from mars_core.sampling import Reader
 from mars_core.stopwatch import Stopwatch
 from mars_core.text import Detokenizer, StopStrings, TokenText
 
 # what forwards are measured for whoever weighs rows against tokens: rows of one sequence, and
 # sequences besides the batch itself
-COST_ROWS = (1, 4, 9, 16, 25)
+COST_ROWS = (1, 2, 4, 9, 16, 25)
 COST_BATCHES = (1, 4, 16, 64)
-COST_REPEATS = 5
+COST_REPEATS, COST_SECONDS = 15, 1.0  # of each batch: whichever is over first
 CACHED_TOKENS = 128  # in front of every forward that is measured: attention is part of its cost
 
 
@@ -137,8 +138,9 @@ class Engine:
             for width in {1, config.slots, 2 * config.slots}:
                 forward_of(self.loaded, width, rows, self._places(session))
             return None
-        # wider ones are taken to cost as much more as these do
-        widths = sorted({1, config.slots, min(widest(config), COST_ROWS[-1])})
+        # wider ones are taken to cost as much more as these do; the step from 1 to 2 is one of its
+        # own: products with a single row are made by other code
+        widths = sorted({1, 2, config.slots, min(widest(config), COST_ROWS[-1])})
         return self._measured([*(n for n in COST_BATCHES if n < rows), rows], widths, session)
 
     def _measured(
@@ -152,16 +154,19 @@ class Engine:
             missing = [width for width in widths if (places, n, width) not in self._costs]
             shared = self._places(session) or self.loaded.session(n, CACHED_TOKENS + max(widths))
             forwards = {width: forward_of(self.loaded, width, n, shared) for width in missing}
-            # in turn, so that a slow moment of the machine does not hit one of them alone
-            rounds = [
-                {width: self.stopwatch.run(forward) for width, forward in forwards.items()}
-                for _ in range(COST_REPEATS)
-            ]
-            for width in missing:
-                ms = median(one[width] for one in rounds)
+            for width, ms in self._in_turn(forwards).items():
                 self._costs[places, n, width] = round(ms, 3)
             found[n] = {width: self._costs[places, n, width] for width in widths}
         return found
+
+    def _in_turn(self, forwards: Mapping[int, Callable[[], None]]) -> dict[int, float]:
+        """Median milliseconds; in turn, so that a slow moment does not hit one of them alone."""
+        rounds: list[dict[int, float]] = []
+        spent = 0.0
+        while forwards and len(rounds) < COST_REPEATS and (spent < COST_SECONDS or len(rounds) < 5):
+            rounds.append({width: self.stopwatch.run(run) for width, run in forwards.items()})
+            spent += sum(rounds[-1].values()) / 1000
+        return {width: median(one[width] for one in rounds) for width in forwards}
 
     def _stop(self, config: DecodeConfig) -> StopStrings | None:
         """A fresh watch for the stop strings, if there are any."""
@@ -230,8 +235,10 @@ class Engine:
 
 def forward_of(
     loaded: LoadedModel, rows: int, sequences: int = 1, session: Session | None = None
-) -> Callable[[], list[Tensor]]:
+) -> Callable[[], None]:
     """A forward of so many rows each behind CACHED_TOKENS, warm, to be called again and again.
+
+    All its rows are read, which is part of what masks cost.
 
     Of both as many as the context has room for. session: one whose places to use; what it holds is
     forgotten.
@@ -243,12 +250,13 @@ def forward_of(
     session.forget()
     session.prefill([[0]] * sequences)  # makes the buffers: without, nothing is compiled
     fed = Fed([0] * rows, range(cached, cached + rows), head=range(rows))
+    reader, count = Reader(DecodeConfig(), ()), rows * sequences
 
-    def forward() -> list[Tensor]:
+    def forward() -> None:
         session.assume([[0] * cached] * sequences)
-        found = session.forward([fed] * sequences)
+        logits = torch.cat(session.forward([fed] * sequences))
+        reader.read_rows(logits, [()] * count, [(0, 0)] * count)
         session.forget()
-        return found
 
     for _ in range(loaded.first_runs):
         forward()

@@ -6,7 +6,6 @@ import threading
 from dataclasses import replace
 
 import pytest
-import torch
 
 from mars_core import trace
 from mars_core.cache import Session
@@ -75,7 +74,7 @@ def test_the_header_tells_what_rows_cost(engine):
     """As measured once, on the engine's clock; rows and drafts are weighed by it."""
     config = DecodeConfig(mode="verified", max_new_tokens=4)
     first, second = (next(engine.generate(MESSAGES, config)) for _ in "ab")
-    assert list(first.costs) == ["1", "4", "9", "16", "25"]
+    assert list(first.costs) == ["1", "2", "4", "9", "16", "25"]
     assert all(ms > 0 for ms in first.costs.values())
     assert second.costs == first.costs
 
@@ -228,19 +227,17 @@ def test_a_wide_window_at_the_end_of_the_context(engine):
 def test_forwards_are_timed_behind_cached_tokens(loaded, monkeypatch, context, cached):
     """As many as there is room for; none of them is computed, and nothing is left behind."""
     session = loaded.session(2)
-    session.prefill([[5, 6], [5, 6]])
+    session.prefill([[5, 6], [7]])
     seen = []
 
     def spied(fed, first=0):
-        seen.append([len(tokens) for tokens in session.tokens])
+        seen.append(([len(tokens) for tokens in session.tokens], len(fed[0].ids)))
         return Session.forward(session, fed, first)
 
     monkeypatch.setattr(session, "forward", spied)
     short = replace(loaded, context_length=context)
     forward = forward_of(short, 3, 2, session)
-    first, second = forward()
-    assert first.shape == (min(3, context), loaded.model.config.vocab_size)
-    torch.testing.assert_close(first, second)
-    torch.testing.assert_close(forward()[0], first)
-    assert seen[1:] == [[cached, cached]] * 3
+    forward()
+    forward()
+    assert seen[1:] == [([cached, cached], min(3, context))] * 3
     assert session.tokens == []
