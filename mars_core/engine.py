@@ -34,7 +34,8 @@ from mars_core.text import Detokenizer, StopStrings, TokenText
 # sequences besides the batch itself
 COST_ROWS = (1, 2, 4, 9, 16, 25)
 COST_BATCHES = (1, 4, 16, 64)
-COST_REPEATS, COST_SECONDS = 15, 1.0  # of each batch: whichever is over first
+COST_REPEATS = (5, 15)  # at least, and at most while not so many seconds are over
+COST_SECONDS = 1.0
 CACHED_TOKENS = 128  # in front of every forward that is measured: attention is part of its cost
 
 
@@ -160,11 +161,12 @@ class Engine:
         return found
 
     def _in_turn(self, forwards: Mapping[int, Callable[[], None]]) -> dict[int, float]:
-        """Median milliseconds; in turn, so that a slow moment does not hit one of them alone."""
+        """Median milliseconds."""
         rounds: list[dict[int, float]] = []
+        fewest, most = COST_REPEATS
         spent = 0.0
-        while forwards and len(rounds) < COST_REPEATS and (spent < COST_SECONDS or len(rounds) < 5):
-            rounds.append({width: self.stopwatch.run(run) for width, run in forwards.items()})
+        while len(rounds) < (most if spent < COST_SECONDS else fewest):
+            rounds.append(self.stopwatch.in_turn(forwards))
             spent += sum(rounds[-1].values()) / 1000
         return {width: median(one[width] for one in rounds) for width in forwards}
 

@@ -94,10 +94,5 @@ def interleave(
 ) -> dict[Name, list[float]]:
     """Run all variants, untimed until they are warm, then in turn `repeats` times; their ms."""
     watch = Stopwatch(synchronize=synchronizer(loaded.device))
-    samples: dict[Name, list[float]] = {name: [] for name in variants}
-    for repeat in range(loaded.first_runs + repeats):
-        for name, run in variants.items():
-            ms = watch.run(run)
-            if repeat >= loaded.first_runs:
-                samples[name].append(ms)
-    return samples
+    rounds = [watch.in_turn(variants) for _ in range(loaded.first_runs + repeats)]
+    return {name: [one[name] for one in rounds[loaded.first_runs :]] for name in variants}
