@@ -168,9 +168,11 @@ def dearest_row(costs: Mapping[int, float]) -> float:
     """The most milliseconds that each row beyond the first costs, up to any measured count.
 
     Where the first rows are dearer than those behind them, it is the first that a plan is about.
+    Not up to two rows: the step from one row to several is paid once, however many they are.
     """
     first = min(costs)
-    return max(slope_of({first: costs[first], rows: ms}) for rows, ms in costs.items())
+    several = (slope_of({first: costs[first], n: ms}) for n, ms in costs.items() if n > first + 1)
+    return max(several, default=slope_of(costs))
 
 
 def slope_of(costs: Mapping[int, float]) -> float:

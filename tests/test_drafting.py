@@ -33,6 +33,12 @@ def test_a_row_is_as_dear_as_where_rows_are_dearest():
     assert dearest_row({1: 10.0, 9: 8.0}) == dearest_row({4: 10.0}) == 0
 
 
+def test_the_step_from_one_row_to_two_is_no_price_of_every_row():
+    table = {1: 25.0, 4: 26.0, 9: 33.0, 25: 48.0}
+    assert dearest_row({**table, 2: 29.0}) == dearest_row(table) == 1
+    assert dearest_row({1: 25.0, 2: 29.0}) == 4
+
+
 def test_where_the_first_rows_are_dear_few_masks_are_fed():
     config = DecodeConfig(mode="verified", drafts=4)
     dear = Planner(config, {1: 24.0, 9: 48.0, 25: 60.0})
